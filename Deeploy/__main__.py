@@ -1,0 +1,6 @@
+"""`python -m Deeploy`: the command line."""
+
+from Deeploy.cli import entry
+
+if __name__ == "__main__":
+    entry()

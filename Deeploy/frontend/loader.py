@@ -1,0 +1,200 @@
+"""File or folder -> Model: everything the later rooms rely on is decided here, and everything wrong is said at once."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import onnx_graphsurgeon as gs
+from onnx import TensorProto
+
+from Deeploy.errors import ModelError, Problem
+from Deeploy.frontend.dims import fix_dims
+from Deeploy.frontend.fixtures import INPUTS, entries
+from Deeploy.frontend.model import Model, walk
+from Deeploy.frontend.source import Source, model_file, read
+from Deeploy.frontend.storage import input_dtypes, is_integer_format, output_problems, source_readers, store_constants
+from Deeploy.frontend.tensors import STORABLE
+from Deeploy.operators import base, load_all
+from Deeploy.operators.base import Operator, Value
+from Deeploy.program.dtypes import DType
+
+_NO_TYPES: Mapping[str, DType] = {}
+_NO_DIMS: Mapping[str, int] = {}
+
+
+def load(path: str | Path, *, input_types: Mapping[str, DType] = _NO_TYPES, dims: Mapping[str, int] = _NO_DIMS) -> Model:
+    """Loads an .onnx file, or a folder with network.onnx and, if there, inputs.npz.
+
+    input_types: storage type by input name. dims: size by dimension name, or by INPUT:AXIS.
+
+    Raises UsageError (files or options are wrong) or ModelError (the model is not valid or not supported; with all problems).
+    """
+    load_all()
+    file, folder = model_file(path)
+    source = read(file)
+    graph = source.graph
+    problems = list(source.problems)
+    problems += _unknown_operators(graph)
+    reason = is_integer_format(graph, source.inputs, input_types)
+    stored = _stored_inputs(folder, source)
+    readers = source_readers(graph, bool(reason))
+    problems += _set_inputs(source, stored, input_types, dims, bool(reason))
+    problems += output_problems(source.outputs, bool(reason))
+    for node in graph.nodes:
+        operator = base.find(node.op, node.domain or "")
+        if operator is not None:
+            problems += _normalise(node, operator, source.opset)
+    _name_new_constants(source)
+    origins: dict[str, str] = {}
+    if reason:
+        source.notes.append(f"the network is in the integer format: {reason}")
+        origins, more = store_constants(graph, source.names)
+        problems += more
+    model = Model(
+        name=(folder or file.with_suffix("")).resolve().name,
+        graph=graph,
+        integers=bool(reason),
+        readers=readers,
+        opset=source.opset,
+        sha256=source.sha256,
+        notes=source.notes,
+        input_names=[d.name for d in source.inputs],
+        output_names=[d.name for d in source.outputs],
+        overridable=source.overridable | {name for name, origin in origins.items() if origin in source.overridable},
+        source_of=origins,
+    )
+    if all(tensor.shape is not None for tensor in graph.inputs):
+        problems += walk(model, lambda node, operator: _static_inputs(model, node, operator), _fallback(source, bool(reason)))
+    else:
+        graph_inputs = {t.name for t in graph.inputs if t.shape is None}
+        assert problems, graph_inputs
+    if problems:
+        raise ModelError(*dict.fromkeys(problems))
+    _forget_parameters(model)
+    _note_output_shapes(model, source)
+    return model
+
+
+def _forget_parameters(model: Model) -> None:
+    """Drops the values of tensors that are attributes now and that no node reads any more."""
+    present = {t.name for t in (*model.graph.inputs, *model.graph.outputs)}
+    present.update(t.name for node in model.graph.nodes for t in (*node.inputs, *node.outputs))
+    model.values = {name: value for name, value in model.values.items() if name in present}
+
+
+def _note_output_shapes(model: Model, source: Source) -> None:
+    """Files may declare outputs wrongly (shape inference of some exporters is): the computed shape holds, and the user is told."""
+    for declared, tensor in zip(source.outputs, model.graph.outputs, strict=True):
+        shape = model.values[tensor.name].shape
+        fixed = declared.dims is not None and all(isinstance(d, int) for d in declared.dims)
+        if fixed and declared.dims != shape:
+            model.notes.append(f"output '{declared.name}': the file declares {list(declared.dims or ())}, computed is {list(shape)}")
+
+
+def _normalise(node: gs.Node, operator: Operator, opset: int) -> list[Problem]:
+    """Brings the node to the internal form; what the declaration cannot digest is a problem of the node."""
+    try:
+        operator.normalise(node, opset)
+    except ModelError as error:
+        return list(error.problems)
+    except (LookupError, TypeError, ValueError, ArithmeticError, AttributeError) as error:
+        return [Problem("the node is malformed", why=f"{type(error).__name__}: {error}", node=node.name, operator=node.op)]
+    return []
+
+
+def _unknown_operators(graph: gs.Graph) -> list[Problem]:
+    """One problem per unknown operator type, with the nodes that have it."""
+    nodes: dict[tuple[str, str], list[str]] = {}
+    for node in graph.nodes:
+        if base.find(node.op, node.domain or "") is None:
+            nodes.setdefault((node.domain or "", node.op), []).append(node.name)
+    problems = []
+    for (domain, op), names in nodes.items():
+        count = "" if len(names) == 1 else f" (and {len(names) - 1} more nodes)"
+        what = f"operator {op}{f' of domain {domain}' if domain else ''} is not supported{count}"
+        problems.append(Problem(what, remedy="'deeploy ops' lists the operators that are", node=names[0], operator=op))
+    return problems
+
+
+def _stored_inputs(folder: Path | None, source: Source) -> list[np.ndarray | None]:
+    if folder is None or not (folder / INPUTS).is_file():
+        return [None] * len(source.inputs)
+    return entries(folder / INPUTS, [d.name for d in source.inputs], missing_ok=True)
+
+
+def _set_inputs(
+    source: Source, stored: list[np.ndarray | None], input_types: Mapping[str, DType], dims: Mapping[str, int], integers: bool
+) -> list[Problem]:
+    """Gives the graph's inputs their shape and storage type, and notes them."""
+    types, problems = input_dtypes(source.inputs, input_types, stored, integers)
+    shapes, more, notes = fix_dims(source.inputs, dims, [None if a is None else a.shape for a in stored])
+    source.notes.extend(notes)
+    for tensor, (dtype, origin), shape in zip(source.graph.inputs, types, shapes, strict=True):
+        tensor.dtype = dtype.numpy
+        if shape is not None:
+            tensor.shape = list(shape)
+            source.notes.append(f"input '{tensor.name}': {dtype} {list(shape)}, {origin}")
+    return problems + more
+
+
+def _name_new_constants(source: Source) -> None:
+    """Normalising may add constants; their names become unique, too."""
+    owners: dict[str, gs.Tensor] = {t.name: t for t in source.graph.inputs}
+    for node in source.graph.nodes:
+        for tensor in (*node.inputs, *node.outputs):
+            if tensor.name and owners.setdefault(tensor.name, tensor) is not tensor:
+                tensor.name = source.names.fresh(tensor.name)
+                owners[tensor.name] = tensor
+            elif tensor.name:
+                source.names.used.add(tensor.name)
+
+
+def _static_inputs(model: Model, node: gs.Node, operator: Operator) -> list[Problem]:
+    """Moves the inputs that must be known at compile time to attributes."""
+    problems = []
+    for slot, attribute in operator.static_inputs:
+        if slot >= len(node.inputs) or not node.inputs[slot].name:
+            continue
+        value = model.values.get(node.inputs[slot].name)
+        if value is None:
+            continue  # what it depends on has a problem of its own
+        if value.constant is None:
+            problems.append(
+                Problem(
+                    f"input {slot} ('{node.inputs[slot].name}') must be a constant, but it is computed or given at run time",
+                    why="it decides sizes and addresses in the generated code",
+                    remedy="make it a constant of the model (an initializer, or computed from shapes)",
+                    node=node.name,
+                    operator=node.op,
+                    attribute=attribute,
+                )
+            )
+            continue
+        node.attrs[attribute] = _attribute_value(value.constant)
+        node.inputs[slot] = gs.Variable.empty()
+    while node.inputs and not node.inputs[-1].name:
+        node.inputs.pop()
+    return problems
+
+
+def _attribute_value(array: np.ndarray) -> Any:
+    return array.tolist() if array.ndim <= 1 else array
+
+
+def _fallback(source: Source, integers: bool) -> Callable[[gs.Variable], Value | None]:
+    """What the file declares of a tensor that could not be inferred, for checking the nodes behind it."""
+
+    def declared_value(tensor: gs.Variable) -> Value | None:
+        declared = source.declared.get(tensor.name)
+        if declared is None or declared.dims is None or declared.elem_type not in STORABLE:
+            return None
+        if integers and declared.elem_type == TensorProto.FLOAT or not all(isinstance(d, int) for d in declared.dims):
+            return None
+        dtype = STORABLE[declared.elem_type]
+        shape = tuple(int(d) for d in declared.dims if isinstance(d, int))
+        return Value(shape, dtype) if dtype.is_float else Value(shape, dtype, dtype.lo, dtype.hi)
+
+    return declared_value

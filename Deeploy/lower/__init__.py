@@ -1,0 +1,5 @@
+"""Graph to program: operators become steps, in topological order; views stay views."""
+
+from Deeploy.lower.driver import lower
+
+__all__ = ["lower"]

@@ -1,0 +1,103 @@
+"""Lowers a whole graph: constants and inputs become tensors, every node is lowered by its operator, outputs get storages of their own."""
+
+from __future__ import annotations
+
+from Deeploy.errors import DeeployError, ModelError, Problem
+from Deeploy.frontend.model import Model, node_view
+from Deeploy.frontend.names import c_names
+from Deeploy.lower.context import Builder, Context
+from Deeploy.operators.base import find
+from Deeploy.program.program import Binding, Program
+from Deeploy.program.tensor import Role, Tensor, VariableBuffer
+
+
+def lower(model: Model, program_name: str = "network") -> Program:
+    """The program of a model. Raises ModelError with all problems found."""
+    program = Program(program_name)
+    builder = Builder(program, _namer(model))
+    for variable in model.graph.inputs:
+        tensor = builder.new_variable(variable.name, model.values[variable.name], Role.INPUT)
+        program.inputs.append(tensor)
+        builder.by_name[variable.name] = tensor
+    problems: list[Problem] = []
+    for node in model.graph.nodes:
+        view = node_view(model, node)
+        operator = find(view.op, view.domain)
+        assert operator is not None, view.op
+        inputs = [_input(builder, model, variable, f"{node.name}:{slot}") for slot, variable in enumerate(node.inputs)]
+        context = Context(builder, view, inputs, [model.values[o.name] for o in node.outputs])
+        try:
+            operator.lower(view, context)
+        except DeeployError as error:
+            problems += error.problems
+        outputs = context.finish()
+        for variable, tensor in zip(node.outputs, outputs, strict=True):
+            builder.by_name[variable.name] = tensor
+        program.bindings.append(Binding(node.name, tuple(inputs), tuple(outputs)))
+    if problems:
+        raise ModelError(*problems)
+    for variable in model.graph.outputs:
+        program.outputs.append(_output(builder, model, variable.name))
+    _drop_unused(program)
+    model.notes += builder.notes
+    return program
+
+
+def _namer(model: Model):  # noqa: ANN202
+    """Unique C identifiers: graph tensors and nodes get theirs from their names, everything else by a number."""
+    names = [t.name for t in model.graph.tensors().values()] + [n.name for n in model.graph.nodes]
+    table = c_names(list(dict.fromkeys(names)))
+    used: set[str] = set()
+    taken = {c.lower() for c in table.values()}
+
+    def unique(name: str) -> str:
+        plain = table.get(name)
+        if plain is not None and plain not in used:
+            used.add(plain)
+            return plain
+        base = plain or c_names([name])[name]
+        number = 1
+        while f"{base}_{number}".lower() in taken:
+            number += 1
+        result = f"{base}_{number}"
+        taken.add(result.lower())
+        used.add(result)
+        return result
+
+    return unique
+
+
+def _input(builder: Builder, model: Model, variable, reader: str) -> Tensor | None:  # noqa: ANN001
+    """The tensor of one input slot; a constant is made at its (only) reader."""
+    if variable.name == "":
+        return None
+    tensor = builder.by_name.get(variable.name)
+    if tensor is None:
+        expanded = variable.name in model.expanded
+        tensor = builder.new_constant(variable.name, model.values[variable.name], literal=not expanded, reader=reader)
+        tensor.source = model.source_of.get(variable.name, variable.name)
+        builder.by_name[variable.name] = tensor
+    return tensor
+
+
+def _output(builder: Builder, model: Model, name: str) -> VariableBuffer:
+    """The graph output's tensor: dense and alone on its storage, copied if it is a view of something else."""
+    tensor = builder.by_name.get(name)
+    if tensor is None:
+        tensor = builder.new_constant(name, model.values[name], reader=f"output:{name}")
+    storage = tensor.storage
+    alone = tensor.offset == 0 and tensor.is_dense and tensor.bytes == storage.size
+    if isinstance(tensor, VariableBuffer) and alone and storage.role is Role.ACTIVATION:
+        storage.role = Role.OUTPUT
+        return tensor
+    target = builder.new_variable(name, model.values[name], Role.OUTPUT)
+    if tensor.elements:
+        builder.copy(tensor, target, f"output_{name}", "Output")
+    return target
+
+
+def _drop_unused(program: Program) -> None:
+    """Forgets tensors that no step and no interface names (views that only led to other views, unread outputs)."""
+    used = {id(o.tensor) for step in program.steps for o in step.operands}
+    used |= {id(t) for t in program.inputs + program.outputs + program.state}
+    program.tensors = [t for t in program.tensors if id(t) in used]

@@ -1,0 +1,340 @@
+"""Arithmetic with two or more operands: Add, Sub, Mul, Div, Pow, Min, Max, Sum, PRelu, on float32 and on integers."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, ClassVar
+
+import numpy as np
+
+from Deeploy.errors import Problem
+from Deeploy.operators.base import Node, Operator, Value, register
+from Deeploy.operators.elementwise import (
+    TYPE_CODES,
+    arithmetic_value,
+    as_type,
+    bounds,
+    broadcast_shape,
+    corners,
+    input_problems,
+    lower_elementwise,
+    to_float32,
+    truncating_division,
+    type_problems,
+    work_array,
+)
+from Deeploy.operators.lowering import Lowering
+from Deeploy.program.dtypes import FLOAT32, DType
+from Deeploy.program.step import Kernel, Param
+from Deeploy.program.tensor import Tensor
+
+if TYPE_CHECKING:
+    import onnx_graphsurgeon as gs
+
+FAST_TYPES = (("i8", "i8"), ("u8", "u8"), ("i8", "u8"), ("u8", "i8"), ("i32", "i32"), ("i8", "i32"), ("i32", "i8"))
+"""Operand types with their own add, sub and mul kernels (result int32)."""
+
+
+def float_kernel(symbol: str, cycles: float) -> Kernel:
+    return Kernel(f"dp_{symbol}_f32", "elementwise_float.c", "dp_elementwise_float_cst", cycles_per_point=cycles)
+
+
+def integer_kernel(symbol: str, cycles: float, signature: str = "int") -> Kernel:
+    return Kernel(f"dp_{symbol}_{signature}", "elementwise_integer.c", "dp_elementwise_integer_cst", cycles_per_point=cycles)
+
+
+def float_params(a: float = 0.0, b: float = 0.0) -> tuple[Param, ...]:
+    """Params of float kernels after the rank."""
+    return Param("a", float(a)), Param("b", float(b))
+
+
+def integer_params(x: DType, y: DType, z: DType) -> tuple[Param, ...]:
+    """Params of integer kernels after the rank."""
+    return Param("type_x", TYPE_CODES[x]), Param("type_y", TYPE_CODES[y]), Param("type_z", TYPE_CODES[z])
+
+
+class Binary(Operator):
+    """Base of operators on two operands of one type, or any number of them that are combined from left to right."""
+
+    domains = ("",)
+    symbol: ClassVar[str]
+    cycles: ClassVar[float] = 4.0
+    integer_cycles: ClassVar[float] = 16.0
+    has_fast: ClassVar[bool] = False
+    variadic: ClassVar[bool] = False
+
+    def normalise(self, node: gs.Node, opset: int) -> None:
+        """Before opset 7 the second operand had to be told to broadcast; at the last axis that is numpy's rule."""
+        broadcasts = node.attrs.pop("broadcast", 0)
+        node.attrs.pop("consumed_inputs", None)
+        if opset >= 7 or not broadcasts:
+            node.attrs.pop("axis", None)
+
+    def problems(self, node: Node) -> list[Problem]:
+        found = input_problems(node, None if self.variadic else 2)
+        if found:
+            return found
+        if node.has("axis"):
+            what = "broadcasting at an axis (opset before 7) is not supported"
+            found.append(node.problem(what, remedy="convert the model to opset 7 or later", attribute="axis"))
+        return found + type_problems(node, self.operands(node))
+
+    def operands(self, node: Node) -> list[Value]:
+        return [node.value(i) for i in range(len(node.inputs) if self.variadic else 2)]
+
+    def infer(self, node: Node) -> list[Value]:
+        values = self.operands(node)
+        shape = broadcast_shape(node, values)
+        if values[0].dtype == FLOAT32:
+            return [Value(shape, FLOAT32)]
+        result = values[0]
+        for value in values[1:]:
+            result = self.integer_value(node, shape, result, value)
+        return [Value.integer(shape, result.dtype, *bounds(result))]
+
+    def integer_value(self, node: Node, shape: Sequence[int], a: Value, b: Value) -> Value:
+        """Type and range of the operation on two integers."""
+        return arithmetic_value(node, shape, a.dtype, *self.integer_range(a, b))
+
+    def integer_range(self, a: Value, b: Value) -> tuple[int, int]:
+        return corners(self.scalar, a, b)
+
+    def scalar(self, a: int, b: int) -> int:
+        """The operation on two whole numbers, without limits."""
+        raise NotImplementedError
+
+    def floats(self, a: np.ndarray, b: np.ndarray) -> np.ndarray:
+        """The operation on float64 arrays."""
+        raise NotImplementedError
+
+    def integers(self, a: np.ndarray, b: np.ndarray) -> np.ndarray:
+        """The operation on int64 (or uint64) arrays, wrapping around."""
+        return self.floats(a, b)
+
+    def reference(self, node: Node, inputs: Sequence[np.ndarray | None]) -> list[np.ndarray]:
+        target = self.infer(node)[0].dtype
+        arrays = [np.asarray(a) for a in inputs if a is not None]
+        with np.errstate(all="ignore"):
+            if target == FLOAT32:
+                result = arrays[0].astype(np.float64)
+                for array in arrays[1:]:
+                    result = self.floats(result, array.astype(np.float64))
+                return [to_float32(result)]
+            result = work_array(arrays[0])
+            for array in arrays[1:]:
+                result = self.integers(result, work_array(array))
+                if not node.integers:
+                    result = work_array(result.astype(target.numpy))
+            return [result.astype(target.numpy)]
+
+    def lower(self, node: Node, ctx: Lowering) -> None:
+        tensors = [ctx.input(i) for i in range(len(self.operands(node)))]
+        if len(tensors) == 1:
+            ctx.view(0, tensors[0], tensors[0].shape, tensors[0].strides)
+            return
+        result = tensors[0]
+        output = ctx.output(0)
+        for number, tensor in enumerate(tensors[1:], 1):
+            shape = tuple(int(n) for n in np.broadcast_shapes(result.shape, tensor.shape))
+            target = output if number == len(tensors) - 1 else ctx.temporary(f"part{number}", shape, output.dtype)
+            kernel, params = self.kernel(result, tensor, target)
+            lower_elementwise(ctx, kernel, [result, tensor], target, params, suffix="" if target is output else f"part{number}")
+            result = target
+
+    def kernel(self, x: Tensor, y: Tensor, z: Tensor) -> tuple[Kernel, tuple[Param, ...]]:
+        """The kernel for those operands, and its params."""
+        if z.dtype == FLOAT32:
+            return float_kernel(self.symbol, self.cycles), float_params()
+        params = integer_params(x.dtype, y.dtype, z.dtype)
+        pair = (x.dtype.short, y.dtype.short)
+        if self.has_fast and pair in FAST_TYPES and z.dtype.short == "i32":
+            return integer_kernel(self.symbol, self.cycles, f"{pair[0]}_{pair[1]}_i32"), params
+        return integer_kernel(self.symbol, self.integer_cycles), params
+
+    def kernels(self) -> Sequence[Kernel]:
+        fast = [integer_kernel(self.symbol, self.cycles, f"{x}_{y}_i32") for x, y in FAST_TYPES] if self.has_fast else []
+        return [float_kernel(self.symbol, self.cycles), *fast, integer_kernel(self.symbol, self.integer_cycles)]
+
+
+@register
+class Add(Binary):
+    names = ("Add",)
+    symbol, has_fast = "add", True
+
+    def scalar(self, a: int, b: int) -> int:
+        return a + b
+
+    def floats(self, a: np.ndarray, b: np.ndarray) -> np.ndarray:
+        return a + b
+
+
+@register
+class Sum(Add):
+    names = ("Sum",)
+    variadic = True
+
+
+@register
+class Sub(Binary):
+    names = ("Sub",)
+    symbol, has_fast = "sub", True
+
+    def scalar(self, a: int, b: int) -> int:
+        return a - b
+
+    def floats(self, a: np.ndarray, b: np.ndarray) -> np.ndarray:
+        return a - b
+
+
+@register
+class Mul(Binary):
+    names = ("Mul",)
+    symbol, has_fast = "mul", True
+
+    def scalar(self, a: int, b: int) -> int:
+        return a * b
+
+    def floats(self, a: np.ndarray, b: np.ndarray) -> np.ndarray:
+        return a * b
+
+
+@register
+class Div(Binary):
+    """Integer quotients truncate toward zero; a division of integers by 0 gives 0."""
+
+    names = ("Div",)
+    symbol, cycles, integer_cycles = "div", 12.0, 40.0
+
+    def problems(self, node: Node) -> list[Problem]:
+        found = super().problems(node)
+        if not found and node.integers:
+            what = "a division in the integer format has no defined rounding"
+            found.append(node.problem(what, remedy="use IntegerDiv or TrueIntegerDiv, or give the network in floats"))
+        return found
+
+    def integer_range(self, a: Value, b: Value) -> tuple[int, int]:
+        (low, high), (first, last) = bounds(a), bounds(b)
+        divisors = {d for d in (first, last, -1, 1) if first <= d <= last and d}
+        results = [0] if first <= 0 <= last else []
+        results += [_truncate(n, d) for n in (low, high) for d in divisors]
+        if low <= 0 <= high:
+            results.append(0)
+        return min(results), max(results)
+
+    def floats(self, a: np.ndarray, b: np.ndarray) -> np.ndarray:
+        return np.divide(a, b)
+
+    def integers(self, a: np.ndarray, b: np.ndarray) -> np.ndarray:
+        return truncating_division(a, b)
+
+
+def _truncate(n: int, d: int) -> int:
+    return abs(n) // abs(d) * (1 if (n < 0) == (d < 0) else -1)
+
+
+@register
+class Min(Binary):
+    names = ("Min",)
+    symbol, variadic = "min", True
+
+    def integer_value(self, node: Node, shape: Sequence[int], a: Value, b: Value) -> Value:
+        lo, hi = corners(self.scalar, a, b)
+        return Value.integer(shape, a.dtype, lo, hi) if a.dtype == b.dtype else arithmetic_value(node, shape, a.dtype, lo, hi)
+
+    def scalar(self, a: int, b: int) -> int:
+        return min(a, b)
+
+    def floats(self, a: np.ndarray, b: np.ndarray) -> np.ndarray:
+        return np.minimum(a, b)
+
+
+@register
+class Max(Min):
+    names = ("Max",)
+    symbol = "max"
+
+    def scalar(self, a: int, b: int) -> int:
+        return max(a, b)
+
+    def floats(self, a: np.ndarray, b: np.ndarray) -> np.ndarray:
+        return np.maximum(a, b)
+
+
+@register
+class Pow(Binary):
+    """Exponents of another type are converted to float32 (float base). Integer bases take integer exponents."""
+
+    names = ("Pow",)
+    symbol, cycles, integer_cycles = "pow", 80.0, 80.0
+
+    def problems(self, node: Node) -> list[Problem]:
+        found = input_problems(node, 2)
+        if found:
+            return found
+        base, exponent = self.operands(node)
+        if base.dtype != FLOAT32 and exponent.dtype == FLOAT32:
+            return [node.problem("an integer base with a float exponent is not supported", remedy="cast the base to float")]
+        if base.dtype.is_integer and node.integers and not 0 <= bounds(exponent)[0] <= bounds(exponent)[1] <= 64:
+            return [node.problem("an exponent outside of [0, 64] is not supported in the integer format")]
+        return []
+
+    def integer_value(self, node: Node, shape: Sequence[int], a: Value, b: Value) -> Value:
+        if not node.integers:
+            return Value.integer(shape, a.dtype, a.dtype.lo, a.dtype.hi)
+        (low, high), (first, last) = bounds(a), bounds(b)
+        results = [x**e for x in (low, high) for e in (first, last)]
+        if low <= 0 <= high:
+            results.append(0)
+        if low < 0 and first != last:
+            largest = max(abs(low), abs(high)) ** last
+            results += [-largest, largest]
+        return arithmetic_value(node, shape, a.dtype, min(results), max(results))
+
+    def floats(self, a: np.ndarray, b: np.ndarray) -> np.ndarray:
+        return np.power(a, b)
+
+    def integers(self, a: np.ndarray, b: np.ndarray) -> np.ndarray:
+        shape = np.broadcast_shapes(a.shape, b.shape)
+        pairs = zip(np.broadcast_to(a, shape).reshape(-1).tolist(), np.broadcast_to(b, shape).reshape(-1).tolist(), strict=True)
+        powers = [pow(x, e, 1 << 64) if e >= 0 else _negative_power(x, e) & ((1 << 64) - 1) for x, e in pairs]
+        return np.array(powers, np.uint64).astype(a.dtype).reshape(shape)
+
+    def lower(self, node: Node, ctx: Lowering) -> None:
+        base, exponent, output = ctx.input(0), ctx.input(1), ctx.output(0)
+        if output.dtype == FLOAT32:
+            exponent = as_type(ctx, exponent, FLOAT32, "exponent")
+        kernel, params = self.kernel(base, exponent, output)
+        lower_elementwise(ctx, kernel, [base, exponent], output, params)
+
+
+def _negative_power(x: int, exponent: int) -> int:
+    """x to a negative exponent, truncated; 0 for x = 0."""
+    if x in (1, -1):
+        return x if exponent % 2 else 1
+    return 0
+
+
+@register
+class PRelu(Binary):
+    """x where x >= 0, else slope * x; the slope broadcasts to x."""
+
+    names = ("PRelu",)
+    symbol = "prelu"
+
+    def problems(self, node: Node) -> list[Problem]:
+        found = super().problems(node)
+        if not found and broadcast_shape(node, self.operands(node)) != node.value(0).shape:
+            found.append(node.problem(f"the slope of shape {list(node.value(1).shape)} does not broadcast to {list(node.value(0).shape)}"))
+        return found
+
+    def integer_range(self, a: Value, b: Value) -> tuple[int, int]:
+        low, high = bounds(a)
+        results = [x for x in (low, high) if x >= 0]
+        if low < 0:
+            results += [x * y for x in (low, min(high, -1)) for y in bounds(b)]
+        if low <= 0 <= high:
+            results.append(0)
+        return min(results), max(results)
+
+    def floats(self, a: np.ndarray, b: np.ndarray) -> np.ndarray:
+        return np.where(a < 0, a * b, a)

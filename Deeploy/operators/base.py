@@ -1,0 +1,203 @@
+"""What an operator declares, and the typed view of a graph node that declarations work on.
+
+One operator is declared once, for all platforms, as a subclass of `Operator` registered with `@register`. Its methods see a `Node`:
+attributes in the internal form, inputs and outputs as `Value`s (shape, storage type, proven range, constant).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any, ClassVar
+
+import numpy as np
+
+from Deeploy.errors import ModelError, Problem
+from Deeploy.program.dtypes import DType
+
+if TYPE_CHECKING:
+    import onnx_graphsurgeon as gs
+
+    from Deeploy.operators.lowering import Lowering
+    from Deeploy.program.step import Kernel
+
+DOMAIN = "deeploy"
+"""Domain of the operators that only our own passes make (merged forms)."""
+
+
+@dataclass(frozen=True)
+class Value:
+    """What is known of a tensor at compile time.
+
+    lo, hi:   proven range of an integer or boolean tensor; None for floats.
+    constant: the array if it is known, else None.
+    """
+
+    shape: tuple[int, ...]
+    dtype: DType
+    lo: int | None = None
+    hi: int | None = None
+    constant: np.ndarray | None = None
+
+    @property
+    def rank(self) -> int:
+        return len(self.shape)
+
+    @property
+    def elements(self) -> int:
+        return int(np.prod(self.shape, dtype=np.int64))
+
+    @staticmethod
+    def integer(shape: Sequence[int], dtype: DType, lo: int, hi: int) -> Value:
+        return Value(tuple(shape), dtype, lo, hi)
+
+    @staticmethod
+    def of(array: np.ndarray, dtype: DType) -> Value:
+        """The value of a constant array."""
+        lo = hi = None
+        if not dtype.is_float:
+            lo, hi = (int(array.min()), int(array.max())) if array.size else (0, 0)
+        return Value(tuple(array.shape), dtype, lo, hi, array)
+
+    def reshaped(self, shape: Sequence[int]) -> Value:
+        constant = None if self.constant is None else self.constant.reshape(tuple(shape))
+        return replace(self, shape=tuple(shape), constant=constant)
+
+
+@dataclass(frozen=True)
+class Node:
+    """A graph node with the values around it.
+
+    attributes: in the internal form (see `Operator.static_inputs`); use the accessors.
+    inputs:     None for an absent optional input.
+    outputs:    names of the outputs that exist ("" for an absent one).
+    integers:   whether the network is in the integer format (floats declared, whole numbers meant).
+    """
+
+    name: str
+    op: str
+    domain: str
+    attributes: Mapping[str, Any]
+    inputs: tuple[Value | None, ...]
+    outputs: tuple[str, ...]
+    integers: bool = False
+
+    def value(self, index: int) -> Value:
+        """Input `index`, which must be there."""
+        if index >= len(self.inputs) or (value := self.inputs[index]) is None:
+            raise ModelError(self.problem(f"input {index} is missing"))
+        return value
+
+    def optional(self, index: int) -> Value | None:
+        return self.inputs[index] if index < len(self.inputs) else None
+
+    def has(self, name: str) -> bool:
+        return self.attributes.get(name) is not None
+
+    def int(self, name: str, default: int | None = None) -> int:
+        """An integer attribute; scalars and one-element lists or arrays of whole numbers are taken."""
+        number = self.float(name, default)
+        if number != int(number):
+            raise ModelError(self.problem(f"{number} is not a whole number", attribute=name))
+        return int(number)
+
+    def float(self, name: str, default: float | None = None) -> float:
+        raw = self.attributes.get(name)
+        if raw is None:
+            if default is None:
+                raise ModelError(self.problem("the attribute is missing", attribute=name))
+            return default
+        array = np.asarray(raw).reshape(-1)
+        if array.size != 1:
+            raise ModelError(self.problem(f"one number is needed, not {array.size}", attribute=name))
+        return array[0].item()
+
+    def ints(self, name: str, default: Sequence[int] | None = None) -> tuple[int, ...]:
+        raw = self.attributes.get(name)
+        if raw is None:
+            if default is None:
+                raise ModelError(self.problem("the attribute is missing", attribute=name))
+            return tuple(default)
+        return tuple(int(v) for v in np.asarray(raw).reshape(-1))
+
+    def string(self, name: str, default: str) -> str:
+        raw = self.attributes.get(name, default)
+        return raw.decode() if isinstance(raw, bytes) else str(raw)
+
+    def problem(self, what: str, why: str = "", remedy: str = "", attribute: str = "") -> Problem:
+        return Problem(what, why, remedy, node=self.name, operator=self.op, attribute=attribute)
+
+
+class Operator:
+    """Base of all declarations. Stateless: one instance per operator name.
+
+    names:         ONNX operator types it stands for; domains: "" is ai.onnx; the custom operators of Deeploy-format files come with any
+                   of several domains, so `domains` None takes all.
+    static_inputs: (slot, attribute) pairs: inputs that must be known at compile time and are moved to that attribute by the frontend
+                   (shapes, axes, pads). They are not counted as readers of constants.
+    """
+
+    names: ClassVar[tuple[str, ...]] = ()
+    domains: ClassVar[tuple[str, ...] | None] = None
+    static_inputs: ClassVar[tuple[tuple[int, str], ...]] = ()
+    integer_format: ClassVar[bool] = False
+    """Whether its presence says that the network is in the integer format."""
+    integer_slots: ClassVar[Mapping[int, DType]] = {}
+    """Storage types that constants at these input slots have in the integer format (int32 for biases and requantisation tables; float32
+    for a slot whose constant stays a float). Other constants get the smallest integer type that holds them."""
+
+    def normalise(self, node: gs.Node, opset: int) -> None:
+        """Rewrites the node of a model of that ai.onnx opset to the internal form, in place. Default: nothing to do."""
+
+    def problems(self, node: Node) -> list[Problem]:
+        """Everything about the node that is not supported. Called before `infer`."""
+        return []
+
+    def infer(self, node: Node) -> list[Value]:
+        """Shape, storage type and range of every output."""
+        raise NotImplementedError
+
+    def reference(self, node: Node, inputs: Sequence[np.ndarray | None]) -> list[np.ndarray]:
+        """The outputs for these inputs, in numpy: the oracle of the device and the evaluator of constant folding.
+
+        Inputs come in their storage types; outputs must be in the types that `infer` says, integers exact. Float results are computed
+        in float64 and rounded once, unless the operator's definition says otherwise.
+        """
+        raise NotImplementedError
+
+    def lower(self, node: Node, ctx: Lowering) -> None:
+        """Makes the steps of the node, or declares its outputs to be views."""
+        raise NotImplementedError
+
+    def kernels(self) -> Sequence[Kernel]:
+        """All kernels it may use, for `deeploy ops`."""
+        return ()
+
+
+_REGISTRY: dict[str, list[Operator]] = {}
+
+
+def register(cls: type[Operator]) -> type[Operator]:
+    """Class decorator: makes the declaration known under its names."""
+    instance = cls()
+    for name in cls.names:
+        _REGISTRY.setdefault(name, []).append(instance)
+    return cls
+
+
+def find(op: str, domain: str) -> Operator | None:
+    """The declaration for an operator type of a domain ("ai.onnx" and "" are the same), or None."""
+    domain = "" if domain in ("", "ai.onnx", None) else domain
+    for operator in _REGISTRY.get(op, []):
+        if operator.domains is None or domain in operator.domains:
+            return operator
+    return None
+
+
+def all_operators() -> list[Operator]:
+    """Every declaration once, by name."""
+    seen: dict[int, Operator] = {}
+    for name in sorted(_REGISTRY):
+        for operator in _REGISTRY[name]:
+            seen.setdefault(id(operator), operator)
+    return list(seen.values())

@@ -1,0 +1,120 @@
+"""Brings the mul and add tables of RequantShift to shapes that broadcast numpy-style against the output.
+
+Files of the Deeploy format store tables as scalar, [1], [C], [C,1,1], [1,C,1,1], [M,1] or [N]; what a shape means depends on the
+operator before: after a convolution a bare [C] is per channel, after a matrix product it lies along the last axis; [C,1,1] is per channel
+(axis 1) whatever the rank. After this pass operators need no such rules.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from functools import partial
+
+import numpy as np
+import onnx_graphsurgeon as gs
+
+from Deeploy.errors import ModelError, Problem
+from Deeploy.frontend.model import Model
+from Deeploy.passes.edit import Uses, forget_unused, input_of, is_op, new_constant, uses_of
+
+CHANNELS_FIRST = ("Conv", "ConvTranspose", "MaxPool", "AveragePool", "GlobalAveragePool", "GlobalMaxPool", "BatchNormalization")
+CHANNELS_LAST = ("Gemm", "MatMul", "MatMulInteger")
+LOOK_THROUGH = ("Add", "Sub", "Mul", "Relu", "Clip", "Cast", "Identity", "RequantShift", "iGELU", "iHardswish")
+"""Operators that keep the meaning of the axes: a table after them is read as after the operator before them."""
+
+
+def run(model: Model) -> None:
+    """The pass. A table that changes its shape becomes a new constant of the same bytes for this reader.
+
+    Raises ModelError with every table that fits in no way.
+    """
+    uses = uses_of(model.graph)
+    problems: list[Problem] = []
+    changed = False
+    for node in model.graph.nodes:
+        if node.op != "RequantShift":
+            continue
+        shape = model.values[node.outputs[0].name].shape
+        for slot in (1, 2):
+            table = input_of(node, slot)
+            if table is None:
+                continue
+            have = model.values[table.name].shape
+            wanted = table_shape(have, shape, partial(_channels_last, uses, node))
+            if wanted is None:
+                problems.append(_misfit(node, have, shape))
+            elif wanted != have:
+                node.inputs[slot] = _reshaped(model, node, table, wanted)
+                changed = True
+    if problems:
+        raise ModelError(*problems)
+    if changed:
+        forget_unused(model)
+
+
+def table_shape(table: tuple[int, ...], output: tuple[int, ...], channels_last: Callable[[], bool | None]) -> tuple[int, ...] | None:
+    """The shape under which a table broadcasts numpy-style against `output` with the meaning it has in the file; None if there is none.
+
+    channels_last: says whether the channels of the output are its last axis (after a matrix product) or axis 1 (after a convolution);
+                   None if that is not known: then numpy's rule goes first.
+    """
+    rank, size = len(output), math.prod(table)
+    if size == 1:
+        return table if len(table) <= rank else ()
+    core = table
+    while len(core) > 1 and core[0] == 1 and len(core) > rank:
+        core = core[1:]
+    per_channel = (size, *(1 for _ in output[2:])) if rank >= 2 and output[1] == size else None
+    as_it_is = core if len(core) <= rank and _broadcasts(core, output) else None
+    last = (size,) if output and output[-1] == size else None
+    if len(core) == 1:
+        if channels_last() is False:
+            return per_channel or as_it_is
+        return as_it_is or per_channel
+    if len(core) >= 3 and core[0] == size:
+        return per_channel or as_it_is or last
+    if as_it_is is None and size in core:  # one axis is not 1: the channels, with more or fewer axes than the output has
+        return (last or per_channel) if channels_last() else (per_channel or last)
+    return as_it_is
+
+
+def _broadcasts(table: tuple[int, ...], output: tuple[int, ...]) -> bool:
+    return all(t in (1, o) for t, o in zip(reversed(table), reversed(output), strict=False))
+
+
+def _channels_last(uses: Uses, node: gs.Node) -> bool | None:
+    """What the channels of the node's input are, from the operators before it."""
+    todo, seen = [node], {id(node)}
+    while todo:
+        here = todo.pop(0)
+        for tensor in here.inputs[:1] if here.op == "RequantShift" else here.inputs:
+            before = uses.producers.get(tensor.name)
+            if before is None or id(before) in seen:
+                continue
+            seen.add(id(before))
+            if is_op(before, *CHANNELS_FIRST):
+                return False
+            if is_op(before, *CHANNELS_LAST):
+                return True
+            if before.op in LOOK_THROUGH:
+                todo.append(before)
+    return None
+
+
+def _reshaped(model: Model, node: gs.Node, table: gs.Variable | gs.Constant, shape: tuple[int, ...]) -> gs.Constant:
+    if not isinstance(table, gs.Constant) or table.name in model.overridable:
+        what = f"the table '{table.name}' is computed or can be overridden, and its shape does not broadcast against the output"
+        raise ModelError(Problem(what, remedy="store it as an initializer", node=node.name, operator=node.op))
+    array: np.ndarray = table.values.reshape(shape)
+    array.flags.writeable = False
+    return new_constant(model, f"{table.name}_table", array, table.name)
+
+
+def _misfit(node: gs.Node, table: tuple[int, ...], output: tuple[int, ...]) -> Problem:
+    return Problem(
+        f"a table of shape {list(table)} does not fit the output of shape {list(output)}",
+        remedy="use one value, one per channel, one per row or one per column",
+        node=node.name,
+        operator=node.op,
+    )

@@ -1,0 +1,196 @@
+"""`deeploy run`: compile, emit, simulate in every check mode, compare with an oracle, and optionally check every operator by itself."""
+
+from __future__ import annotations
+
+import argparse
+import tempfile
+from collections.abc import Callable
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from Deeploy.compiler import Compiled, Options, compile_model, emit_project
+from Deeploy.emit.manifest import Manifest
+from Deeploy.errors import DefectError, Problem, ToolMissingError, UsageError
+from Deeploy.frontend import Model, load
+from Deeploy.report import l3_of
+from Deeploy.simulate.compare import ATOL, RTOL, Comparison, Tolerance, compare
+from Deeploy.simulate.every import NodeCheck, check_nodes
+from Deeploy.simulate.host import CheckMode, HostBuilder, HostRun, checks_named, run_program
+from Deeploy.simulate.oracle import RANDOM_SEED, Golden, drawn, stored
+
+HOPS = ("l3_to_l2", "l2_to_l3", "l2_to_l1", "l1_to_l2")
+
+
+@dataclass(frozen=True)
+class RunOptions:
+    """What the command line decides about a run."""
+
+    simulator: str = "host"
+    checks: str = "lazy"
+    compare: str = "outputs"
+    inputs: str = "stored"
+    rounds: int = 1
+    tolerance: Tolerance = field(default_factory=Tolerance)
+    timeout: float = 300.0
+    output: Path | None = None
+
+    @staticmethod
+    def of(args: argparse.Namespace) -> RunOptions:
+        tolerance = Tolerance(ATOL if args.atol is None else args.atol, RTOL if args.rtol is None else args.rtol)
+        return RunOptions(
+            args.simulator, args.checks, args.compare, args.inputs, args.rounds, tolerance, float(args.timeout), args.output
+        )
+
+
+@dataclass
+class ModeResult:
+    """One check mode: the outputs against the golden, the counters per round, the operators checked by themselves."""
+
+    check: str
+    outputs: list[Comparison]
+    traffic: dict[str, int]
+    forks: int
+    nodes: list[NodeCheck] = field(default_factory=list)
+
+    @property
+    def errors(self) -> int:
+        return sum(o.errors for o in self.outputs) + sum(n.errors for n in self.nodes)
+
+
+@dataclass
+class RunResult:
+    """The outcome of `deeploy run`."""
+
+    model: str
+    platform: str
+    options: RunOptions
+    golden: str
+    modes: list[ModeResult]
+    l3: dict[str, Any]
+    l2: dict[str, Any]
+    notes: list[str]
+
+    @property
+    def good(self) -> bool:
+        return all(mode.errors == 0 for mode in self.modes)
+
+    def json(self) -> dict[str, Any]:
+        first = self.modes[0]
+        worst = max((o.max_abs_error for m in self.modes for o in m.outputs), default=0.0)
+        return {
+            "model": self.model,
+            "platform": self.platform,
+            "simulator": self.options.simulator,
+            "checks": [m.check for m in self.modes],
+            "golden": self.golden,
+            "outputs": [_finite(asdict(o)) for o in first.outputs],
+            "errors": sum(m.errors for m in self.modes),
+            "max_abs_error": worst if np.isfinite(worst) else None,
+            "cycles": None,
+            "rounds": self.options.rounds,
+            "traffic": first.traffic,
+            "forks": first.forks,
+            "nodes_checked": sum(1 for n in first.nodes if n.checked),
+            "nodes_unchecked": [n.node for n in first.nodes if not n.checked],
+            "failed_nodes": [asdict(n) | {"text": str(n)} for m in self.modes for n in m.nodes if n.errors],
+            "l3": self.l3,
+            "l2": self.l2,
+            "notes": self.notes,
+        }
+
+    def text(self) -> str:
+        lines = [f"{self.model} on {self.platform}, simulator {self.options.simulator}, golden: {self.golden}"]
+        lines += [f"  {note}" for note in self.notes]
+        for mode in self.modes:
+            state = "good" if mode.errors == 0 else "WRONG"
+            moved = ", ".join(f"{name.replace('_to_', '->').upper()} {count}" for name, count in mode.traffic.items() if count)
+            lines.append(f"checks {mode.check:6} {state}; bytes per round: {moved or 'none'}; {mode.forks} forks")
+            lines += [f"  {o}" for o in mode.outputs]
+            if mode.nodes:
+                checked = [n for n in mode.nodes if n.checked]
+                lines.append(f"  {len(checked)} operators checked one by one, {sum(1 for n in checked if n.errors)} wrong")
+                lines += [f"    {n}" for n in mode.nodes if n.errors][:20]
+        stored_here = self.l3["stored"]
+        lines.append(f"L3: {stored_here['bytes']} bytes of constants and state in {stored_here['allocations']} allocations")
+        return "\n".join(lines)
+
+
+def _finite(entry: dict[str, Any]) -> dict[str, Any]:
+    return {k: (None if isinstance(v, float) and not np.isfinite(v) else v) for k, v in entry.items()}
+
+
+def run(path: Path, options: Options, run_options: RunOptions, progress: Callable[[str], None]) -> RunResult:
+    """Compiles, runs and compares. Raises DeeployError for everything but differing values."""
+    if run_options.simulator != "host":
+        remedy = "use --simulator host"
+        raise ToolMissingError(Problem(f"the simulator '{run_options.simulator}' is not available", remedy=remedy))
+    compiled = compile_model(path, options, progress)
+    source = load(path, input_types=options.input_types, dims=options.dims)
+    golden = _golden(path, source, run_options)
+    with tempfile.TemporaryDirectory(prefix="deeploy-run-") as scratch:
+        folder = run_options.output if run_options.output is not None else Path(scratch) / "project"
+        progress("emitting")
+        names = [v.name for v in source.graph.inputs]
+        fixtures = dict(zip(names, golden.inputs, strict=True))
+        manifest = emit_project(compiled, folder, fixtures, observe=True)
+        modes = []
+        for check in checks_named(run_options.checks):
+            progress(f"simulating with checks {check.value}")
+            modes.append(_simulate(compiled, manifest, folder, Path(scratch), check, golden, run_options))
+        l3, l2 = l3_of(folder)
+    return RunResult(
+        compiled.model.name, compiled.platform.name, run_options, golden.source, modes, l3, l2, compiled.project.notes
+    )
+
+
+def _golden(path: Path, model: Model, options: RunOptions) -> Golden:
+    if options.inputs == "random":
+        return drawn(path, model)
+    golden = stored(path, model)
+    if golden is None:
+        remedy = "run with --inputs random, or give a folder with network.onnx and inputs.npz"
+        raise UsageError(Problem(f"there are no stored inputs beside '{path}'", remedy=remedy))
+    return golden
+
+
+def _simulate(
+    compiled: Compiled, manifest: Manifest, folder: Path, scratch: Path, check: CheckMode, golden: Golden, options: RunOptions
+) -> ModeResult:
+    """Builds and runs one check mode; with `--compare all` once more, observed."""
+    builder = HostBuilder()
+    work = scratch / check.value
+    work.mkdir()
+    hex_folder = folder / "hex"
+    program = builder.build_project(folder, check, work / "program")
+    done = run_program(program, check, arguments=[str(options.rounds)], folder=work, files=hex_folder, timeout=options.timeout)
+    outputs = [
+        compare(t.source, np.fromfile(work / f"output_{k}.bin", t.dtype.numpy), expected, options.tolerance)
+        for k, (t, expected) in enumerate(zip(compiled.project.programs[0].outputs, golden.outputs, strict=True))
+    ]
+    report = _counters(done)
+    traffic = {hop: int(report["traffic"][hop]) // options.rounds for hop in HOPS}
+    result = ModeResult(check.value, outputs, traffic, int(report["forks"]) // options.rounds)
+    if options.compare == "all":
+        seed = RANDOM_SEED if options.inputs == "random" else None
+        observed = builder.build_project(folder, check, work / "observed", flags=("-DDP_OBSERVE",))
+        trace = work / "trace.bin"
+        run_program(
+            observed,
+            check,
+            arguments=["1"],
+            folder=work,
+            files=hex_folder,
+            timeout=options.timeout,
+            environment={"DP_TRACE": str(trace), **({} if seed is None else {"DP_RANDOM": str(seed)})},
+        )
+        result.nodes = check_nodes(compiled.model, compiled.project.programs[0], manifest.programs[0], trace, options.tolerance)
+    return result
+
+
+def _counters(done: HostRun) -> dict[str, Any]:
+    if done.report is None:
+        raise DefectError(f"the program printed no counters: {done.stdout[-300:]}")
+    return done.report

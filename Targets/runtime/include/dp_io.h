@@ -1,0 +1,36 @@
+/* Tensors as the caller sees them: reading and writing them as dense row-major arrays, wherever and however they are stored. */
+#ifndef DP_IO_H
+#define DP_IO_H
+#include "dp_runtime.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+#define DP_IO_RANK 8
+
+typedef enum dp_dtype {
+  DP_INT8, DP_UINT8, DP_INT16, DP_UINT16, DP_INT32, DP_UINT32, DP_INT64, DP_UINT64, DP_FLOAT32, DP_BOOL
+} dp_dtype;
+
+/* name: of the tensor in the model. bytes: of the dense array. dtype: a dp_dtype. elem: bytes of an element.
+ * level: 2 or 3, where it is stored. offset: of its first element in the storage, in bytes.
+ * ext, stride: `rank` dimensions from the outermost, strides in elements; dimensions that lie densely are merged into one. */
+typedef struct dp_io {
+  const char *name;
+  uint32_t bytes;
+  uint32_t offset;
+  uint8_t dtype, elem, level, rank;
+  int32_t ext[DP_IO_RANK];
+  int32_t stride[DP_IO_RANK];
+} dp_io;
+
+/* Copies the tensor, whose storage is at `address`, to the dense array `data`. */
+void dp_io_get(const dp_io *tensor, uintptr_t address, void *data);
+/* Copies the dense array `data` to the tensor. */
+void dp_io_set(const dp_io *tensor, uintptr_t address, const void *data);
+
+#ifdef __cplusplus
+}
+#endif
+#endif

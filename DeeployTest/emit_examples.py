@@ -181,3 +181,26 @@ def write(example_: Example, plan: Plan, folder: Path, **options: object) -> Man
     """Emits the example."""
     settings = EmitOptions(kernel_path=(KERNELS,), **options)  # type: ignore[arg-type]
     return emit(example_.project, [plan], load("gap9"), settings, example_.fixtures, folder)
+
+
+def stateful() -> Example:
+    """Two sums that are kept between calls, each updated with the input: s += x. Both begin with the same bytes; outputs copy them."""
+    x = np.arange(21, dtype=np.float32) / 7
+    start = np.linspace(-1, 1, 21).astype(np.float32)
+    tx = variable("x", x.shape, FLOAT32, Role.INPUT)
+    sums = [variable(name, x.shape, FLOAT32, Role.STATE) for name in ("s", "t")]
+    for tensor in sums:
+        tensor.storage.content = start.tobytes()
+    results = [variable(name, x.shape, FLOAT32, Role.OUTPUT) for name in ("y", "z")]
+    zero = constant("zero", np.zeros(21, np.float32), FLOAT32, literal=True)
+    steps = []
+    for tensor, result, times in zip(sums, results, (1.0, 2.0), strict=True):
+        update = _blend(f"add_{tensor.name}", tensor, tx, tensor, (times, 1.0))
+        read, _, written = update.operands
+        updated = Operand(tensor, Access.UPDATE, written.dims)
+        call = KernelCall(BLEND, (0, 1, 1), (0,), update.calls[0].params)
+        steps.append(Step(update.name, update.node, "Update", update.axes, (read, updated), (call,)))
+        steps.append(_blend(f"out_{tensor.name}", result, tensor, zero, (1.0, 1.0)))
+    tensors: list[Tensor] = [tx, *sums, *results, zero]
+    program = Program("network", [tx], list(results), list(sums), tensors, steps)
+    return Example(Project([program]), {"x": x}, [start + 2 * x, start + 4 * x])

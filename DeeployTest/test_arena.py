@@ -24,7 +24,7 @@ requests = st.lists(
 @settings(max_examples=150, deadline=None)
 @given(requests)
 def test_blocks_alive_at_once_do_not_overlap(wanted):
-    layout = allocate(wanted, effort=500)
+    layout = allocate(wanted, effort=2000)
     assert len(layout.offsets) == len(wanted)
     for request, offset in zip(wanted, layout.offsets, strict=True):
         assert offset >= 0 and offset % request.alignment == 0 and offset + request.size <= layout.size

@@ -9,15 +9,16 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from DeeployTest.emit_examples import KERNELS, Example, example, naive_plan, write
 
 from Deeploy.emit import EmitOptions, emit, literals, read_manifest
 from Deeploy.emit.folder import write_folder
 from Deeploy.errors import DefectError, UsageError
 from Deeploy.platform import load
 from Deeploy.program.tensor import Level
+from Deeploy.report.l3 import level_reports
 from Deeploy.simulate.host import CheckMode, HostBuilder, run_program
 from Deeploy.simulate.trace import step_traces
+from DeeployTest.emit_examples import KERNELS, Example, example, naive_plan, stateful, write
 
 MIXED = {"w1": Level.L3, "y2": Level.L3, "v1": Level.L3, "h": Level.L3, "x": Level.L3}
 CASES = {
@@ -193,6 +194,25 @@ int main(void) {
     for name, project in (("first", first), ("second", second)):
         got = np.frombuffer((tmp_path / f"output_{name}.bin").read_bytes(), np.int32).reshape(13, 7)
         np.testing.assert_array_equal(got, project.expected[0])
+
+
+@pytest.mark.parametrize("copies", [1, 2])
+@pytest.mark.parametrize("level", [Level.L2, Level.L3])
+def test_state(tmp_path: Path, level: Level, copies: int) -> None:
+    """State is kept between runs, is loaded again by Init, and is never shared by content; its file is."""
+    project = stateful()
+    plan = naive_plan(project.program, level, {"Update": (8,), "Blend": (9,)}, {"Update": (5,), "Blend": (4,)}, copies)
+    write(project, plan, tmp_path / "project")
+    binary = build(tmp_path / "project", CheckMode.LAZY)
+    for _ in range(2):
+        run_program(binary, CheckMode.LAZY, arguments=["2"], folder=tmp_path, files=tmp_path / "project" / "hex")
+        check_outputs(project, tmp_path)
+    text = (tmp_path / "project" / "Network.c").read_text()
+    assert len(re.findall(r"load_file_to_(?:ram|l2)\(", text)) == 2
+    assert len(list((tmp_path / "project" / "hex").glob("*.hex"))) == 2
+    report = level_reports(read_manifest(tmp_path / "project"), tmp_path / "project")[level.name.lower()]
+    assert (report.stored.allocations, report.stored.bytes) == (2, 168)
+    assert [n.reason for n in report.not_shared] == ["state is shared by identity, never by content"]
 
 
 @pytest.mark.parametrize("seed", [None, "3"])

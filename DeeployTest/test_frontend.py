@@ -475,6 +475,7 @@ def _integer_model(weight: np.ndarray, mul: np.ndarray, elem: int = FLOAT) -> on
         (np.array([[-1, 200]], np.int32), dtypes.INT16),
         (np.zeros((1, 2)), dtypes.INT8),
         (np.array([[0.5, 1]]), dtypes.FLOAT32),
+        (np.array([["no", "number"]]), dtypes.FLOAT32),
         (None, dtypes.INT8),
     ],
 )

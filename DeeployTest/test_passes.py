@@ -282,8 +282,10 @@ def test_bare_table_is_per_channel_after_a_convolution_and_shares_its_array() ->
     b.add("MatMul", "y", b.const("v", ints(3, 3)), out="u")
     b.rq("u", "m", "a", "z")
     model = b.model("z")
+    model.overridable.add("m")
     requant_tables.run(model)
     check_links(model)
+    assert len(model.overridable) == 2
     first, second = (n for n in model.graph.nodes if n.op == "RequantShift")
     assert first.inputs[1].values.shape == (3, 1, 1) and np.shares_memory(first.inputs[1].values, m)
     assert model.source_of[first.inputs[1].name] == "m"

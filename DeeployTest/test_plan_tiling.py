@@ -6,7 +6,6 @@ import itertools
 import math
 
 import numpy as np
-from DeeployTest import plan_steps as ps
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -18,6 +17,7 @@ from Deeploy.plan.tiling import Budget, signature, tile_step
 from Deeploy.platform import load
 from Deeploy.program.dtypes import INT8
 from Deeploy.program.step import Access, AxisKind, DimMap, Operand, Step
+from DeeployTest import plan_steps as ps
 
 STEPS = ps.some_steps()
 PLATFORM = load("gap9")

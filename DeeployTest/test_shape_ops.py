@@ -193,6 +193,13 @@ def test_concat_of_the_same_tensor_types_and_empty_inputs() -> None:
     assert "missing" in refused(Case("Concat", [x], {}))
 
 
+def test_concat_of_different_storage_types_in_the_integer_format() -> None:
+    x, y = np.array([[-3, 4]], np.int8), np.array([[200, 1]], np.uint8)
+    want = np.array([[-3, 4], [200, 1]], np.int16)
+    check(Case("Concat", [x, y], {"axis": 0}, integers=True), want)
+    check(Case("Concat", [x, y], {"axis": 0}, integers=True, constants=frozenset({1})), want)
+
+
 def test_concat_range_is_the_union() -> None:
     x = np.zeros((2, 3), np.int8)
     value = run(Case("Concat", [x, x], {"axis": 0}, ranges={0: (-3, 0), 1: (0, 9)})).values[0]

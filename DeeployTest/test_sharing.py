@@ -80,6 +80,13 @@ def test_overridable_constants_keep_their_own_storage_and_are_reported() -> None
     assert all("override" in m.reason for m in project.not_shared)
 
 
+def test_readers_of_one_overridable_constant_share_by_identity() -> None:
+    a = np.arange(8, dtype=F)
+    project = project_of(a, a, a, names=["w", "w", "v"])
+    share(project, exclude=frozenset({"w", "v"}))
+    assert groups(project) == [["v"], ["w", "w"]]
+
+
 def test_scalars_and_splats_are_immediates() -> None:
     project = project_of(np.float32(2.5), np.full((3, 4), -7, np.int8), np.zeros((0,), F), np.array([0.0, -0.0], F))
     literals = [t.literal for t in project.programs[0].constants]

@@ -15,7 +15,7 @@ from Deeploy.emit import literals
 from Deeploy.emit.describe import describe
 from Deeploy.emit.folder import copy_runtime, write_folder
 from Deeploy.emit.layout import Layout, has_pointer, lay_out, observed
-from Deeploy.emit.manifest import FILE_NAME, Manifest
+from Deeploy.emit.manifest import FILE_NAME, Manifest, read_manifest
 from Deeploy.emit.steps import StepView, kernel_sources, view_step
 from Deeploy.errors import DefectError, Problem, UsageError
 from Deeploy.plan.result import Plan
@@ -85,8 +85,6 @@ def emit(
         (folder / FILE_NAME).write_text(replace(manifest, kernels=copied).to_json())
 
     write_folder(target_dir, fill)
-    from Deeploy.emit.manifest import read_manifest
-
     return read_manifest(Path(target_dir))
 
 
@@ -128,10 +126,10 @@ def _context(
 
     program = plan.program
     arenas = {level.name: plan.arenas[level].size if level in plan.arenas else 0 for level in Level}
-    last = len(steps) - 1
-    opens: list[list[Any]] = [[] for _ in steps]
-    closes: list[list[Any]] = [[] for _ in steps]
-    for buffer in layout.buffers if steps else ():
+    last = max(len(steps) - 1, 0)
+    opens: list[list[Any]] = [[] for _ in range(last + 1)]
+    closes: list[list[Any]] = [[] for _ in range(last + 1)]
+    for buffer in layout.buffers:
         if not buffer.is_input and not buffer.kept:
             opens[min(max(buffer.first, 0), last)].append(buffer)
         if not buffer.is_output and not buffer.kept:

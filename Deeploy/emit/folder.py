@@ -23,8 +23,8 @@ def write_folder(target: Path, fill: Callable[[Path], None]) -> None:
     written; then nothing has changed.
     """
     target = Path(os.path.abspath(target))
-    _refuse_foreign(target)
     try:
+        _refuse_foreign(target)
         target.parent.mkdir(parents=True, exist_ok=True)
         work = Path(tempfile.mkdtemp(prefix=f".{target.name}.", suffix=".tmp", dir=target.parent))
     except OSError as error:

@@ -205,7 +205,8 @@ def read_manifest(folder: Path) -> Manifest:
     try:
         data = json.loads(path.read_text())
     except (OSError, ValueError) as error:
-        raise UsageError(Problem(f"'{folder}' has no readable {FILE_NAME}", str(error), "give a folder that `deeploy generate` made")) from None
+        remedy = "give a folder that `deeploy generate` made"
+        raise UsageError(Problem(f"'{folder}' has no readable {FILE_NAME}", str(error), remedy)) from None
     if not isinstance(data, dict) or data.get("format") != FORMAT:
         raise UsageError(Problem(f"'{folder}' was made by another version", remedy="generate it again"))
     return _build(Manifest, data)

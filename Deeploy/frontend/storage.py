@@ -108,6 +108,8 @@ def whole_numbers(array: np.ndarray) -> np.ndarray | None:
         return array
     if array.dtype.kind == "b":
         return array.astype(np.int8)
+    if array.dtype.kind != "f":
+        return None
     wide = np.asarray(array, np.float64)
     if wide.size and not (np.isfinite(wide).all() and (np.abs(wide) < 2.0**63).all()):
         return None

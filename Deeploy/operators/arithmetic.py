@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING, ClassVar
 
 import numpy as np
@@ -24,7 +25,7 @@ from Deeploy.operators.elementwise import (
     work_array,
 )
 from Deeploy.operators.lowering import Lowering
-from Deeploy.program.dtypes import FLOAT32, DType
+from Deeploy.program.dtypes import FLOAT32, INT64, DType
 from Deeploy.program.step import Kernel, Param
 from Deeploy.program.tensor import Tensor
 
@@ -262,7 +263,7 @@ class Max(Min):
 
 @register
 class Pow(Binary):
-    """Exponents of another type are converted to float32 (float base). Integer bases take integer exponents."""
+    """Exponents of another type are converted to float32 (float base). Integer bases take whole exponents."""
 
     names = ("Pow",)
     symbol, cycles, integer_cycles = "pow", 80.0, 80.0
@@ -272,8 +273,11 @@ class Pow(Binary):
         if found:
             return found
         base, exponent = self.operands(node)
-        if base.dtype != FLOAT32 and exponent.dtype == FLOAT32:
-            return [node.problem("an integer base with a float exponent is not supported", remedy="cast the base to float")]
+        known = exponent.constant
+        fractions = exponent.dtype == FLOAT32 and (known is None or not np.all((known == np.trunc(known)) & (np.abs(known) < 1e9)))
+        if base.dtype != FLOAT32 and fractions:
+            what = "an integer base with a float exponent that is not known to be whole is not supported"
+            return [node.problem(what, remedy="cast the base to float")]
         if base.dtype.is_integer and node.integers and not 0 <= bounds(exponent)[0] <= bounds(exponent)[1] <= 64:
             return [node.problem("an exponent outside of [0, 64] is not supported in the integer format")]
         return []
@@ -303,6 +307,8 @@ class Pow(Binary):
         base, exponent, output = ctx.input(0), ctx.input(1), ctx.output(0)
         if output.dtype == FLOAT32:
             exponent = as_type(ctx, exponent, FLOAT32, "exponent")
+        elif exponent.dtype == FLOAT32:
+            exponent = as_type(ctx, exponent, INT64, "exponent")
         kernel, params = self.kernel(base, exponent, output)
         lower_elementwise(ctx, kernel, [base, exponent], output, params)
 
@@ -316,16 +322,36 @@ def _negative_power(x: int, exponent: int) -> int:
 
 @register
 class PRelu(Binary):
-    """x where x >= 0, else slope * x; the slope broadcasts to x."""
+    """x where x >= 0, else slope * x; the slope broadcasts to x. Before opset 7 a slope [C] is per channel (axis 1): `per_channel`."""
 
     names = ("PRelu",)
     symbol = "prelu"
 
+    def normalise(self, node: gs.Node, opset: int) -> None:
+        super().normalise(node, opset)
+        if opset < 7:
+            node.attrs["per_channel"] = 1
+
     def problems(self, node: Node) -> list[Problem]:
-        found = super().problems(node)
-        if not found and broadcast_shape(node, self.operands(node)) != node.value(0).shape:
-            found.append(node.problem(f"the slope of shape {list(node.value(1).shape)} does not broadcast to {list(node.value(0).shape)}"))
+        missing = [node.problem(f"input {i} is missing") for i in (0, 1) if node.optional(i) is None]
+        if missing:
+            return missing
+        x, slope = self.operands(node)
+        found = type_problems(node, [x, slope])
+        if not _fits(slope.shape, x.shape):
+            found.append(node.problem(f"the slope of shape {list(slope.shape)} does not broadcast to {list(x.shape)}"))
         return found
+
+    def operands(self, node: Node) -> list[Value]:
+        x, slope = node.value(0), node.value(1)
+        return [x, slope.reshaped(self.slope_shape(node))]
+
+    def slope_shape(self, node: Node) -> tuple[int, ...]:
+        """The slope's shape as numpy broadcasts it."""
+        x, slope = node.value(0), node.value(1)
+        if node.has("per_channel") and slope.rank == 1 and slope.elements > 1 and x.rank > 1:
+            return (slope.elements, *(1 for _ in x.shape[2:]))
+        return slope.shape
 
     def integer_range(self, a: Value, b: Value) -> tuple[int, int]:
         low, high = bounds(a)
@@ -338,3 +364,19 @@ class PRelu(Binary):
 
     def floats(self, a: np.ndarray, b: np.ndarray) -> np.ndarray:
         return np.where(a < 0, a * b, a)
+
+    def reference(self, node: Node, inputs: Sequence[np.ndarray | None]) -> list[np.ndarray]:
+        return super().reference(node, [inputs[0], np.asarray(inputs[1]).reshape(self.slope_shape(node))])
+
+    def lower(self, node: Node, ctx: Lowering) -> None:
+        x, slope, output = ctx.input(0), ctx.input(1), ctx.output(0)
+        shape = self.slope_shape(node)
+        strides = slope.strides if shape == slope.shape else (*slope.strides, *(0 for _ in shape[1:]))
+        kernel, params = self.kernel(x, slope, output)
+        shaped = replace(slope, shape=shape, strides=strides)
+        lower_elementwise(ctx, kernel, [x, shaped], output, params, owners=[x, slope])
+
+
+def _fits(shape: tuple[int, ...], target: tuple[int, ...]) -> bool:
+    """Whether `shape` broadcasts to `target` without enlarging it."""
+    return len(shape) <= len(target) and all(n in (1, t) for n, t in zip(reversed(shape), reversed(target), strict=False))

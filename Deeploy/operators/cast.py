@@ -24,7 +24,7 @@ from Deeploy.program.dtypes import (
     UINT64,
     DType,
 )
-from Deeploy.program.step import Kernel
+from Deeploy.program.step import Kernel, Param
 
 if TYPE_CHECKING:
     import onnx_graphsurgeon as gs
@@ -126,23 +126,43 @@ class Identity(Operator):
         ctx.view(0, x, x.shape, x.strides)
 
 
+_MASK_KERNEL = Kernel("dp_true_f32", "elementwise_float.c", "dp_elementwise_float_cst", cycles_per_point=3.0)
+
+
 @register
 class Dropout(Identity):
-    """Inference only: the input itself, without a mask."""
+    """Inference only: the input itself; the mask, if it is wanted, is true everywhere. The ratio does not matter."""
 
     names = ("Dropout",)
-    static_inputs = ((1, "ratio"), (2, "training_mode"))
+    static_inputs = ((2, "training_mode"),)
+
+    def normalise(self, node: gs.Node, opset: int) -> None:
+        for name in ("consumed_inputs", "is_test"):
+            node.attrs.pop(name, None)
 
     def problems(self, node: Node) -> list[Problem]:
         found = super().problems(node)
-        if len(node.outputs) > 1 and node.outputs[1]:
-            found.append(node.problem("its mask is an output", "dropout is only supported for inference", "remove the reader of the mask"))
-        if node.has("training_mode") and node.int("training_mode") and node.float("ratio", 0.5) != 0:
+        if not found and self._has_mask(node) and node.value(0).dtype != FLOAT32:
+            found.append(node.problem("a mask of integers is not supported", remedy="remove the reader of the mask"))
+        if node.has("training_mode") and node.int("training_mode"):
             found.append(node.problem("training mode is not supported", remedy="export the model for inference", attribute="training_mode"))
         return found
 
+    def _has_mask(self, node: Node) -> bool:
+        return len(node.outputs) > 1 and node.outputs[1] != ""
+
     def infer(self, node: Node) -> list[Value]:
-        return [node.value(0)] * max(1, len(node.outputs))
+        mask = [Value.integer(node.value(0).shape, BOOL, 1, 1)] if len(node.outputs) > 1 else []
+        return [node.value(0), *mask]
 
     def reference(self, node: Node, inputs: Sequence[np.ndarray | None]) -> list[np.ndarray]:
-        return [np.asarray(inputs[0])] * max(1, len(node.outputs))
+        x = np.asarray(inputs[0])
+        return [x, np.ones(x.shape, np.bool_)][: max(1, len(node.outputs))]
+
+    def lower(self, node: Node, ctx: Lowering) -> None:
+        super().lower(node, ctx)
+        if self._has_mask(node):
+            lower_elementwise(ctx, _MASK_KERNEL, [ctx.input(0)], ctx.output(1), (Param("a", 0.0), Param("b", 0.0)), suffix="mask")
+
+    def kernels(self) -> Sequence[Kernel]:
+        return [_MASK_KERNEL]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
@@ -23,6 +24,11 @@ _SLOTS = (("min", 1), ("max", 2))
 _CLIP_INT = Kernel("dp_clip_int", "elementwise_integer.c", "dp_clip_int_cst", cycles_per_point=12.0)
 
 
+def _within(value: float | int, lo: int, hi: int) -> int:
+    """A bound limited to the range of a type, exactly."""
+    return int(min(max(value, lo), hi))
+
+
 @register
 class Clip(Operator):
     """y = min(max(x, min), max). Integers keep their type; absent bounds do nothing."""
@@ -41,7 +47,9 @@ class Clip(Operator):
         found += [node.problem("a bound is not a scalar") for v in values[1:] if v.elements != 1]
         known = [self._known(node, name, slot) for name, slot in _SLOTS]
         if node.value(0).dtype.is_integer:
-            found += [node.problem(f"the bound {k} is not a whole number") for k in known if k is not None and k != int(k)]
+            found += [
+                node.problem(f"the bound {k} is not a whole number") for k in known if k is not None and math.isfinite(k) and k != int(k)
+            ]
         if node.integers and all(v.constant is not None for v in values[1:]):
             return found + type_problems(node, values[:1])
         return found + type_problems(node, values)
@@ -68,9 +76,9 @@ class Clip(Operator):
             limit = node.optional(slot)
             known = self._known(node, name, slot)
             if known is not None:
-                first = last = int(np.clip(known, x.dtype.lo, x.dtype.hi))
+                first = last = _within(known, x.dtype.lo, x.dtype.hi)
             elif limit is not None:
-                first, last = (min(max(v, x.dtype.lo), x.dtype.hi) for v in bounds(limit))
+                first, last = (_within(v, x.dtype.lo, x.dtype.hi) for v in bounds(limit))
             else:
                 continue
             low, high = join(low, first), join(high, last)
@@ -87,7 +95,7 @@ class Clip(Operator):
                 continue
             if dtype.kind in "iu":
                 info = np.iinfo(dtype)
-                limit = np.clip(limit, info.min, info.max)
+                limit = np.array(_within(np.asarray(limit).reshape(-1)[0].item(), info.min, info.max), dtype)
             x = join(x, np.asarray(limit).reshape(()).astype(dtype))
         return [x.astype(dtype)]
 
@@ -103,13 +111,10 @@ class Clip(Operator):
         if settled and output.dtype == FLOAT32 and known[0] != np.inf and known[1] != -np.inf:
             self._lower_floats(ctx, x, output, known)
         elif settled and output.dtype not in (FLOAT32, UINT64) and bounds(node.value(0))[0] > INT64.lo:
-            low, high = (int(b) if k is None else int(k) for k, b in zip(known, bounds(node.value(0)), strict=True))
-            limit = output.dtype
-            params = (
-                Param("type", TYPE_CODES[limit]),
-                Param("lo64", min(max(low, limit.lo), limit.hi)),
-                Param("hi64", min(max(high, limit.lo), limit.hi)),
-            )
+            dtype = output.dtype
+            ends = [b if k is None else k for k, b in zip(known, bounds(node.value(0)), strict=True)]
+            low, high = (_within(e, dtype.lo, dtype.hi) for e in ends)
+            params = (Param("type", TYPE_CODES[dtype]), Param("lo64", low), Param("hi64", high))
             lower_elementwise(ctx, _CLIP_INT, [x], output, params)
         else:
             self._lower_tensors(node, ctx, x, limits, output)

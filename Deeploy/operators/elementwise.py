@@ -6,6 +6,7 @@ The kernel interface is documented in Targets/kernels/dp_rows.h: axes of the con
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 
 import numpy as np
 
@@ -53,15 +54,18 @@ def lower_elementwise(
     output: Tensor,
     params: Sequence[Param] = (),
     *,
+    owners: Sequence[Tensor] | None = None,
     suffix: str = "",
 ) -> None:
     """Makes the step output = kernel(inputs) with numpy broadcasting of every input to the output's shape.
 
     params: fields of the constant struct after its first one, `rank`.
+    owners: the program's tensors behind `inputs`, where those are only other shapes of them.
     Inputs may be views of any strides, constants or literals. The result may be computed in place of an input that is read with the
     output's own map.
     """
     axes, operands = elementwise_space(inputs, output)
+    operands = [replace(o, tensor=t) for o, t in zip(operands, [*(owners or inputs), output], strict=True)]
     written = len(inputs)
     call = KernelCall(kernel, tuple(range(len(operands))), tuple(range(len(axes))), (Param("rank", len(axes)), *params))
     in_place = [(written, i) for i in range(written) if _may_overwrite(operands, i)]

@@ -10,9 +10,10 @@ import numpy as np
 from Deeploy.errors import ModelError, Problem
 from Deeploy.operators.base import Node, Operator, Value, register
 from Deeploy.operators.broadcasting import broadcast_strides
+from Deeploy.operators.elementwise import bounds, truncating_division
 from Deeploy.operators.lowering import Lowering
 from Deeploy.operators.normalization import broadcasts
-from Deeploy.operators.softmax import LINE_TYPES, accumulator_bits, value_range
+from Deeploy.operators.softmax import LINE_TYPES, accumulator_bits
 from Deeploy.operators.views import LineSpace, Strided, line_space
 from Deeploy.program.dtypes import INT8, INT32
 from Deeploy.program.step import Kernel, KernelCall, Param
@@ -23,11 +24,6 @@ INORM = {
     for dtype in LINE_TYPES
     for bits in (32, 64)
 }
-
-
-def truncated_division(a: np.ndarray, b: np.ndarray | int) -> np.ndarray:
-    """a / b toward zero, in integers."""
-    return np.where((a < 0) != (np.asarray(b) < 0), -(np.abs(a) // np.abs(b)), np.abs(a) // np.abs(b))
 
 
 def _root(values: np.ndarray) -> np.ndarray:
@@ -72,22 +68,22 @@ class _IntegerNorm(Operator):
 
     def _magnitudes(self, node: Node) -> tuple[int, int]:
         """Largest |x - mean| and largest |(x - mean) * w|."""
-        lo, hi = value_range(node.value(0))
+        lo, hi = bounds(node.value(0))
         distance = hi - lo if self.centre else max(abs(lo), abs(hi))
-        return distance, distance * max(abs(v) for v in value_range(node.value(1)))
+        return distance, distance * max(abs(v) for v in bounds(node.value(1)))
 
     def _bits(self, node: Node) -> int | None:
         x = node.value(0)
         distance, product = self._magnitudes(node)
-        largest = max(abs(v) for v in value_range(x))
-        bias = max(abs(v) for v in value_range(node.value(2))) if self.centre else 0
+        largest = max(abs(v) for v in bounds(x))
+        bias = max(abs(v) for v in bounds(node.value(2))) if self.centre else 0
         return accumulator_bits(x.shape[-1] * largest, x.shape[-1] * distance * distance + 1, product + bias)
 
     def infer(self, node: Node) -> list[Value]:
         _, product = self._magnitudes(node)
         low, high = (-product, product)
         if self.centre:
-            bias = value_range(node.value(2))
+            bias = bounds(node.value(2))
             low, high = low + bias[0], high + bias[1]
         shift = node.int("D").bit_length() - 1
         low, high = low >> shift, high >> shift
@@ -100,9 +96,9 @@ class _IntegerNorm(Operator):
         if x.size == 0:
             return [x.astype(np.int8)]
         length = x.shape[-1]
-        d = x - truncated_division(x.sum(-1, keepdims=True), length) if self.centre else x
+        d = x - truncating_division(x.sum(-1, keepdims=True), np.asarray(length, np.int64)) if self.centre else x
         deviation = _root((d * d).sum(-1, keepdims=True) // length + 1)
-        y = truncated_division(d * w, deviation)
+        y = truncating_division(d * w, deviation)
         if self.centre:
             y = y + np.asarray(inputs[2]).astype(np.int64)
         y = y >> (node.int("D").bit_length() - 1)

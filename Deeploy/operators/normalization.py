@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import ClassVar
 
 import numpy as np
 
@@ -63,6 +64,7 @@ def norm_step(node: Node, ctx: Lowering, space: LineSpace | None, *, centre: boo
 class _LineNorm(Operator):
     """Normalisation over the dimensions from `axis` on, with scale and optional bias that broadcast to the input."""
 
+    domains: ClassVar[tuple[str, ...] | None] = None
     centre = True
     default_epsilon = 1e-5
 
@@ -116,6 +118,7 @@ class _LineNorm(Operator):
 @register
 class LayerNormalization(_LineNorm):
     names = ("LayerNormalization",)
+    domains = ("",)
 
 
 @register
@@ -130,6 +133,7 @@ class RMSNorm(_LineNorm):
 @register
 class RMSNormalization(_LineNorm):
     names = ("RMSNormalization", "SimplifiedLayerNormalization")
+    domains = ("", "com.microsoft")
     centre = False
 
 
@@ -166,7 +170,8 @@ class _ChannelNorm(Operator):
         epsilon = float(np.float32(node.float("epsilon", 1e-5)))
         y = (g / np.sqrt((g * g).mean(-1, keepdims=True) + epsilon)).reshape(x.shape)
         shape = (1, -1) + (1,) * (x.ndim - 2)
-        scale, bias = (np.repeat(np.asarray(v, np.float64), x.shape[1] // np.size(v)).reshape(shape) for v in inputs[1:3])
+        tables = [np.asarray(v, np.float64) for v in inputs[1:3]]
+        scale, bias = (np.repeat(t, x.shape[1] // t.size).reshape(shape) for t in tables)
         return [(y * scale + bias).astype(np.float32)]
 
     def lower(self, node: Node, ctx: Lowering) -> None:

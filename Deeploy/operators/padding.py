@@ -10,9 +10,10 @@ import numpy as np
 
 from Deeploy.errors import ModelError, Problem
 from Deeploy.operators.base import Node, Operator, Value, register
+from Deeploy.operators.elementwise import bounds
 from Deeploy.operators.lowering import Lowering
 from Deeploy.operators.shape_ops import static_problem
-from Deeploy.operators.softmax import checked_axis, value_range
+from Deeploy.operators.softmax import checked_axis
 from Deeploy.program.step import MAX_RANK, Access, Axis, DimMap, Kernel, KernelCall, Operand, Param
 from Deeploy.program.tensor import Tensor
 
@@ -87,7 +88,7 @@ class Pad(Operator):
         shape = tuple(n + a + b for n, (a, b) in zip(x.shape, pads, strict=True))
         if x.dtype.is_float or shape == x.shape:
             return [replace(x, shape=shape, constant=None)]
-        lo, hi = value_range(x)
+        lo, hi = bounds(x)
         value = int(self._value(node))
         return [Value.integer(shape, x.dtype, min(lo, value), max(hi, value))]
 

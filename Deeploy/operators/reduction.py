@@ -5,15 +5,16 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import replace
+from typing import ClassVar
 
 import numpy as np
 
 from Deeploy.errors import ModelError, Problem
 from Deeploy.operators.base import Node, Operator, Value, register
 from Deeploy.operators.broadcasting import merge_axes
-from Deeploy.operators.integer_norms import truncated_division
+from Deeploy.operators.elementwise import bounds, truncating_division
 from Deeploy.operators.lowering import Lowering
-from Deeploy.operators.softmax import axis_problems, checked_axis, value_range
+from Deeploy.operators.softmax import axis_problems, checked_axis
 from Deeploy.operators.views import join_axes, reduced_axes, strided_operand
 from Deeploy.program.dtypes import BOOL, FLOAT32, INT8, INT16, INT32, INT64, UINT8, UINT16, UINT32, DType
 from Deeploy.program.step import MAX_RANK, Access, Axis, Kernel, KernelCall, Param
@@ -52,7 +53,7 @@ class _Reduce(Operator):
     """
 
     static_inputs = ((1, "axes"),)
-    domains = ("",)
+    domains: ClassVar[tuple[str, ...] | None] = ("",)
     family = "sum"
     finish = PLAIN
     floats_only = False
@@ -99,7 +100,7 @@ class _Reduce(Operator):
 
     def _bounds(self, node: Node) -> tuple[int, int]:
         """Range of the exact integer result (of the sum, for a mean)."""
-        lo, hi = value_range(node.value(0))
+        lo, hi = bounds(node.value(0))
         count = self._count(node)
         largest = max(abs(lo), abs(hi))
         if self.family in ("max", "min"):
@@ -120,7 +121,7 @@ class _Reduce(Operator):
             return [replace(x, shape=shape, constant=None)]
         if x.dtype.is_float:
             return [Value(shape, FLOAT32)]
-        lo, hi = value_range(x) if self._is_mean() else self._bounds(node)
+        lo, hi = bounds(x) if self._is_mean() else self._bounds(node)
         dtype = x.dtype
         if node.integers and not self._is_mean() and self.family not in ("max", "min"):
             dtype = INT32 if INT32.lo <= lo and hi <= INT32.hi else INT64
@@ -163,10 +164,10 @@ class _Reduce(Operator):
         """Integer format: half up for a power of two, else half away from zero. Otherwise toward zero."""
         count = self._count(node)
         if not node.integers:
-            return truncated_division(total, count)
+            return truncating_division(total, np.asarray(count, np.int64))
         if count & (count - 1) == 0:
             return (total + (count >> 1)) >> (count.bit_length() - 1)
-        return truncated_division(total + np.where(total >= 0, 1, -1) * (count >> 1), count)
+        return truncating_division(total + np.where(total >= 0, 1, -1) * (count >> 1), np.asarray(count, np.int64))
 
     def _accumulator(self, node: Node) -> DType:
         x = node.value(0)

@@ -238,7 +238,7 @@ class Tile(ShapeOperator):
 
 
 def _tile_space(x: Tensor, repeats: Sequence[int]) -> tuple[list[int], list[list[int]]] | None:
-    """Loop sizes and the strides of x and of the dense result, every dimension seen as (repetition, position); None if there are too many."""
+    """Loop sizes, and the strides of x and of the dense result; every dimension is seen as (repetition, position). None: too many."""
     split = [size for pair in zip(repeats, x.shape, strict=True) for size in pair]
     read = [step for stride in x.strides for step in (0, stride)]
     sizes, strides = join_axes(split, [read, dense_strides(tuple(split))])

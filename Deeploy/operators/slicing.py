@@ -9,10 +9,13 @@ import numpy as np
 
 from Deeploy.errors import ModelError, Problem
 from Deeploy.operators.base import Node, Operator, Value, register
+from Deeploy.operators.copying import COPY_KERNELS
+from Deeploy.operators.elementwise import CAST_KERNEL, as_type, bounds
 from Deeploy.operators.gather import STRIDE, pick_space
 from Deeploy.operators.lowering import Lowering
 from Deeploy.operators.shape_ops import static_problem
 from Deeploy.operators.softmax import axis_problems, checked_axis
+from Deeploy.program.dtypes import smallest_integer
 from Deeploy.program.step import Kernel, KernelCall, Param
 from Deeploy.program.tensor import Tensor, dense_strides
 
@@ -151,7 +154,10 @@ class Split(Operator):
 
 @register
 class Concat(Operator):
-    """Every input is written to its place in the output; inputs without elements are skipped."""
+    """Every input is written to its place in the output; inputs without elements are skipped.
+
+    In the integer format storage types may differ: the result gets the narrowest type that holds all ranges.
+    """
 
     names = ("Concat",)
     domains = ("",)
@@ -173,8 +179,8 @@ class Concat(Operator):
             return problems
         axis, first = self._axis(node), self._pieces(node)[0][1]
         for slot, value in self._pieces(node):
-            if value.dtype != first.dtype:
-                why, remedy = f"another input has {first.dtype}", "convert one with Cast or RequantShift"
+            if value.dtype != first.dtype and (not node.integers or value.dtype.is_float or first.dtype.is_float):
+                why, remedy = f"another input has {first.dtype}", "convert one with Cast"
                 problems.append(node.problem(f"input {slot} has type {value.dtype}", why, remedy))
             if value.rank != first.rank or any(a != b for d, (a, b) in enumerate(zip(value.shape, first.shape, strict=False)) if d != axis):
                 problems.append(node.problem(f"inputs of shapes {list(first.shape)} and {list(value.shape)} do not join along axis {axis}"))
@@ -190,12 +196,13 @@ class Concat(Operator):
         shape = (*first.shape[:axis], length, *first.shape[axis + 1 :])
         if first.dtype.is_float:
             return [Value(shape, first.dtype)]
-        lows, highs = [v.lo for v in values if v.lo is not None], [v.hi for v in values if v.hi is not None]
-        proven = len(lows) == len(highs) == len(values)
-        return [Value.integer(shape, first.dtype, min(lows) if proven else first.dtype.lo, max(highs) if proven else first.dtype.hi)]
+        lo, hi = min(bounds(v)[0] for v in values), max(bounds(v)[1] for v in values)
+        same = all(v.dtype == first.dtype for v in values)
+        return [Value.integer(shape, first.dtype if same else smallest_integer(lo, hi), lo, hi)]
 
     def reference(self, node: Node, inputs: Sequence[np.ndarray | None]) -> list[np.ndarray]:
-        return [np.concatenate([np.asarray(inputs[slot]) for slot, _ in self._pieces(node)], self._axis(node))]
+        dtype = self.infer(node)[0].dtype.numpy
+        return [np.concatenate([np.asarray(inputs[slot]).astype(dtype) for slot, _ in self._pieces(node)], self._axis(node))]
 
     def lower(self, node: Node, ctx: Lowering) -> None:
         y, axis, first = ctx.output(0), self._axis(node), 0
@@ -203,5 +210,9 @@ class Concat(Operator):
         if not y.elements:
             return
         for slot, value in self._pieces(node):
-            ctx.write_into(ctx.input(slot), y, first * strides[axis], strides)
+            piece = as_type(ctx, ctx.input(slot), y.dtype, f"as_{y.dtype}_{slot}")
+            ctx.write_into(piece, y, first * strides[axis], strides)
             first += value.shape[axis]
+
+    def kernels(self) -> Sequence[Kernel]:
+        return (*COPY_KERNELS.values(), CAST_KERNEL)

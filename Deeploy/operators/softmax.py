@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from Deeploy.errors import ModelError, Problem
-from Deeploy.operators.base import Node, Operator, Value, register
+from Deeploy.operators.base import Node, Operator, Value, find, register
+from Deeploy.operators.elementwise import bounds
 from Deeploy.operators.lowering import Lowering
 from Deeploy.operators.views import LineSpace, Strided, line_space
 from Deeploy.program.dtypes import FLOAT32, INT8, INT16, INT32, UINT8, UINT16
@@ -18,6 +19,8 @@ if TYPE_CHECKING:
     import onnx_graphsurgeon as gs
 
 SOFTMAX = Kernel("dp_softmax_f32", "softmax.c", "dp_softmax_cst", cycles_per_point=60.0)
+DEEPLOY_FLOAT_OPERATORS = ("RMSNorm",)
+"""Custom operators of float networks in the Deeploy format (integer ones declare `integer_format`)."""
 LINE_TYPES = (INT8, UINT8, INT16, UINT16, INT32)
 """Input types of the integer kernels that work on lines."""
 ISOFTMAX = {
@@ -28,11 +31,6 @@ ISOFTMAX = {
     for bits in (32, 64)
 }
 ITAMAX = {dtype: Kernel(f"dp_itamax_{dtype.short}", "isoftmax.c", "dp_itamax_cst", cycles_per_point=25.0) for dtype in LINE_TYPES}
-
-
-def value_range(value: Value) -> tuple[int, int]:
-    """Proven range of an integer value, or that of its type."""
-    return (value.dtype.lo if value.lo is None else value.lo, value.dtype.hi if value.hi is None else value.hi)
 
 
 def checked_axis(node: Node, axis: int, rank: int) -> int:
@@ -67,15 +65,40 @@ def same_shape_space(ctx: Lowering, line: Sequence[int]) -> LineSpace:
     return space
 
 
+def _in_deeploy_format(node: gs.Node) -> bool:
+    """Whether the network of the node has custom operators of the Deeploy format.
+
+    Such files are written with the defaults of the newest opset, whatever opset they declare.
+    """
+    seen, left = {id(node)}, [node]
+    while left:
+        one = left.pop()
+        operator = find(one.op, one.domain or "")
+        if one.op in DEEPLOY_FLOAT_OPERATORS or (operator is not None and operator.integer_format):
+            return True
+        for tensor in (*one.inputs, *one.outputs):
+            for other in (*tensor.inputs, *tensor.outputs):
+                if id(other) not in seen:
+                    seen.add(id(other))
+                    left.append(other)
+    return False
+
+
 class _FloatSoftmax(Operator):
-    """Attributes: axis; coerce (internal): the line is all dimensions from `axis` on, as before opset 13."""
+    """Attributes: axis; coerce (internal): the line is all dimensions from `axis` on, as before opset 13; assumed (internal): the opset of
+    a file whose missing axis was taken as -1 against the letter of that opset."""
 
     domains = ("",)
     log = False
 
     def normalise(self, node: gs.Node, opset: int) -> None:
-        node.attrs.setdefault("axis", -1 if opset >= 13 else 1)
-        if opset < 13:
+        if opset >= 13:
+            node.attrs.setdefault("axis", -1)
+        elif "axis" not in node.attrs and _in_deeploy_format(node):
+            node.attrs["axis"] = -1
+            node.attrs["assumed"] = opset
+        else:
+            node.attrs.setdefault("axis", 1)
             node.attrs["coerce"] = 1
 
     def problems(self, node: Node) -> list[Problem]:
@@ -106,6 +129,8 @@ class _FloatSoftmax(Operator):
             return [(shifted - np.log(total) if self.log else np.exp(shifted) / total).astype(np.float32)]
 
     def lower(self, node: Node, ctx: Lowering) -> None:
+        if node.has("assumed"):
+            ctx.note(f"it has no axis: taken as the last one, as files with custom operators mean it (opset {node.int('assumed')} says 1)")
         space = same_shape_space(ctx, self._line(node))
         params = (Param("rank", space.rank), Param("log", int(self.log)))
         call = KernelCall(SOFTMAX, (0, 1), tuple(range(len(space.axes))), params)
@@ -205,7 +230,7 @@ class ISoftmax(_IntegerLine):
     def _bits(self, node: Node) -> int | None:
         x = node.value(0)
         a, b, c, log2 = (node.int(name) for name in ("coeffA", "coeffB", "coeffC", "log2"))
-        lo, hi = value_range(x)
+        lo, hi = bounds(x)
         span = hi - lo
         lowest = min(-min(span, log2 - 1), 31 * log2 - span if span // log2 > 31 else 0)
         base = max(abs(lowest + b), abs(b))
@@ -276,7 +301,7 @@ class ITAPartialMax(_IntegerLine):
         x, group = node.value(0), node.int("group_width")
         if group <= 0 or x.shape[-1] % group:
             return [node.problem(f"the last axis ({x.shape[-1]}) is no multiple of group_width {group}", attribute="group_width")]
-        if value_range(x)[0] < INT8.lo:
+        if bounds(x)[0] < INT8.lo:
             return [node.problem("the input may be below -128", "the running maximum starts there", "requantise the input to int8")]
         return []
 

@@ -76,7 +76,7 @@ def foldable(model: Model, tensor: gs.Variable | gs.Constant | None) -> bool:
 
 
 def attribute(node: gs.Node, name: str, default: Any = None) -> Any:
-    """An attribute; tensors (arrays or graphsurgeon constants) of one element become a number."""
+    """An attribute; tensors (arrays or graphsurgeon constants) and lists of one element become a number."""
     raw = node.attrs.get(name)
     if raw is None:
         return default
@@ -84,7 +84,7 @@ def attribute(node: gs.Node, name: str, default: Any = None) -> Any:
         raw = raw.values
     if isinstance(raw, (np.ndarray, np.generic)) and raw.size == 1:
         return raw.reshape(-1)[0].item()
-    return raw
+    return raw[0] if isinstance(raw, (list, tuple)) and len(raw) == 1 else raw
 
 
 def unique_name(wanted: str, taken: Collection[str]) -> str:

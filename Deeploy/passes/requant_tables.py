@@ -103,12 +103,15 @@ def _channels_last(uses: Uses, node: gs.Node) -> bool | None:
 
 
 def _reshaped(model: Model, node: gs.Node, table: gs.Variable | gs.Constant, shape: tuple[int, ...]) -> gs.Constant:
-    if not isinstance(table, gs.Constant) or table.name in model.overridable:
-        what = f"the table '{table.name}' is computed or can be overridden, and its shape does not broadcast against the output"
+    if not isinstance(table, gs.Constant):
+        what = f"the table '{table.name}' is computed, and its shape does not broadcast against the output"
         raise ModelError(Problem(what, remedy="store it as an initializer", node=node.name, operator=node.op))
     array: np.ndarray = table.values.reshape(shape)
     array.flags.writeable = False
-    return new_constant(model, f"{table.name}_table", array, table.name)
+    constant = new_constant(model, f"{table.name}_table", array, table.name)
+    if table.name in model.overridable:
+        model.overridable.add(constant.name)
+    return constant
 
 
 def _misfit(node: gs.Node, table: tuple[int, ...], output: tuple[int, ...]) -> Problem:

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from Deeploy.errors import DefectError, Problem
-from Deeploy.plan.result import Arena, Plan, Placement, StepPlan, TileBuffers
+from Deeploy.plan.result import Arena, Placement, Plan, StepPlan, TileBuffers
 from Deeploy.platform import LevelSpec, Platform
 from Deeploy.program.step import Access, AxisKind, DimMap, Operand, Step
 from Deeploy.program.tensor import ConstantBuffer, Level, Role, Storage

@@ -18,7 +18,7 @@ from Deeploy.program.program import Program
 from Deeploy.program.step import Step
 from Deeploy.program.tensor import Level, Storage
 
-QUICK = 2_000
+QUICK = 20_000
 """Effort of the allocator while homes are still moving."""
 
 

@@ -111,11 +111,11 @@ def targets_dir() -> Path:
     try:
         from importlib.resources import files
 
-        candidate = Path(str(files("Targets")))
+        resource = Path(str(files("Targets")))
+        if (resource / "platforms").is_dir():
+            return resource
     except (ModuleNotFoundError, TypeError):
-        candidate = None
-    if candidate is not None and (candidate / "platforms").is_dir():
-        return candidate
+        pass
     raise DefectError(Problem("the folder Targets is missing", "it belongs beside the Deeploy package", "install the project again"))
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
-from Deeploy.emit.manifest import Manifest, ProgramEntry, StepEntry, TensorEntry
+from Deeploy.emit.manifest import Manifest, OperandEntry, ProgramEntry, StepEntry, TensorEntry
 from Deeploy.report.l3 import Figures, LevelReport
 from Deeploy.report.recount import Count
 
@@ -54,10 +54,17 @@ def _step_row(index: int, step: StepEntry, tensors: dict[str, TensorEntry]) -> l
     if step.outer != step.sizes:
         outer = " ".join(f"{name}={n}" for name, n, size in zip(step.axes, step.outer, step.sizes, strict=True) if n < size)
         tile += f" (L2: {outer})"
-    buffers = "/".join("-" if o.l1_copies is None else f"{o.l1_copies}+{o.l2_copies}" if o.l2_copies else str(o.l1_copies) for o in step.operands)
+    buffers = "/".join(_buffers(o) for o in step.operands)
     cost = step.cost
     numbers = (step.macs, cost.total, cost.l3_to_l2, cost.l2_to_l3, cost.l2_to_l1, cost.l1_to_l2)
     return [str(index), step.operator, f"{written.dtype} {shape}", homes, tile, buffers, *(f"{n:,}" for n in numbers)]
+
+
+def _buffers(operand: OperandEntry) -> str:
+    """Copies of the tile buffers in L1, and in L2 where there are any."""
+    if operand.l1_copies is None:
+        return "-"
+    return f"{operand.l1_copies}+{operand.l2_copies}" if operand.l2_copies else str(operand.l1_copies)
 
 
 def levels_table(program: ProgramEntry) -> str:
@@ -92,7 +99,7 @@ def constants_table(level: str, report: LevelReport) -> str:
         parts += _listed([f"  {n.tensor} and {n.twin}: {n.reason}" for n in report.not_shared])
     if report.immediates:
         spared = sum(i.bytes for i in report.immediates)
-        parts.append(f"{len(report.immediates)} scalars and splats are immediate values of their steps and store nothing ({spared:,} bytes):")
+        parts.append(f"{len(report.immediates)} scalars and splats are values in their steps and store nothing ({spared:,} bytes):")
         parts += _listed([f"  {i.tensor}: {i.bytes:,} bytes" for i in report.immediates])
     return "\n".join(parts)
 

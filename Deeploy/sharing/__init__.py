@@ -15,27 +15,26 @@ from Deeploy.program.tensor import ConstantBuffer, Storage
 def share(project: Project, *, exclude: frozenset[str] = frozenset()) -> None:
     """Lets all ConstantBuffers of all programs with equal bytes use one storage each, aligned for the strictest.
 
-    exclude: ONNX names of constants that must keep their own (initializers that a caller may override); equal twins of them are listed in
-    project.not_shared with the reason.
+    exclude: ONNX names of constants that are shared by identity only (initializers that a caller may override): all readers of one name
+    use one storage, and equal twins under other names are listed in project.not_shared with the reason.
     """
     buckets: dict[tuple[int, bytes], list[Storage]] = {}
     replaced: dict[int, Storage] = {}
-    first_excluded: dict[bytes, str] = {}
+    identities: dict[str, Storage] = {}
     for program in project.programs:
         for tensor in program.constants:
             storage = tensor.storage
             if storage.size == 0 or id(storage) in replaced:
                 continue
             if tensor.source in exclude:
-                first_excluded.setdefault(_content(storage), tensor.source)
-                replaced[id(storage)] = storage
+                replaced[id(storage)] = _joined(identities.setdefault(tensor.source, storage), storage)
                 continue
             replaced[id(storage)] = _representative(buckets, storage)
     for program in project.programs:
         for tensor in program.constants:
             if tensor.storage.size:
                 tensor.storage = replaced[id(tensor.storage)]
-    _report_near_misses(project, first_excluded)
+    _report_near_misses(project, identities)
 
 
 def _content(storage: Storage) -> bytes:
@@ -49,18 +48,30 @@ def _representative(buckets: dict[tuple[int, bytes], list[Storage]], storage: St
     candidates = buckets.setdefault((len(content), hashlib.sha256(content).digest()), [])
     for other in candidates:
         if other.content == content:
-            other.alignment = max(other.alignment, storage.alignment)
-            other.members += storage.members
-            return other
+            return _joined(other, storage)
     candidates.append(storage)
     return storage
 
 
-def _report_near_misses(project: Project, excluded: dict[bytes, str]) -> None:
+def _joined(owner: Storage, storage: Storage) -> Storage:
+    """`owner`, now also for the members of `storage`."""
+    if owner is not storage:
+        owner.alignment = max(owner.alignment, storage.alignment)
+        owner.members += storage.members
+    return owner
+
+
+def _report_near_misses(project: Project, identities: dict[str, Storage]) -> None:
+    """One entry per pair of names with equal bytes of which at least one may be overridden."""
+    owners: dict[bytes, str] = {}
+    for name, storage in identities.items():
+        owners.setdefault(_content(storage), name)
+    seen: set[str] = set()
     for program in project.programs:
         for tensor in program.constants:
-            twin = excluded.get(tensor.storage.content or b"") if tensor.storage.size else None
-            if twin is not None and twin != tensor.source:
+            twin = owners.get(_content(tensor.storage)) if tensor.storage.size else None
+            if twin is not None and twin != tensor.source and tensor.source not in seen:
+                seen.add(tensor.source)
                 reason = f"'{twin}' is also a graph input, so a caller may override it"
                 project.not_shared.append(NotShared(tensor.source, twin, reason))
 

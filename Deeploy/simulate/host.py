@@ -197,6 +197,8 @@ class HostBuilder:
     def _make_cache(self) -> None:
         try:
             self.cache.mkdir(parents=True, exist_ok=True)
+            if not os.access(self.cache, os.W_OK | os.X_OK):
+                raise PermissionError("no permission to write")
         except OSError as error:
             raise UsageError(
                 Problem(f"the cache folder '{self.cache}' cannot be made", why=str(error), remedy="set XDG_CACHE_HOME to a writable folder")
@@ -261,6 +263,7 @@ _ESSENTIAL = re.compile(
     r"HOSTRT: |ERROR: AddressSanitizer|runtime error: |WARNING: ThreadSanitizer|^\s*(READ|WRITE|Read|Write|Previous) .*of size|^SUMMARY"
 )
 _FRAME = re.compile(r"^\s*#[0-3] ")
+_MISSING_LIBRARY = re.compile(r"lib(?:asan|ubsan|tsan)_preinit\.o|-l(?:asan|ubsan|tsan)\b|libclang_rt\.[\w.-]+")
 _MAX_LINES = 16
 
 
@@ -283,6 +286,9 @@ def _touch(path: Path) -> bool:
 def _compile(command: Sequence[str]) -> str:
     done = subprocess.run(command, capture_output=True, text=True, errors="replace", check=False)
     if done.returncode != 0:
+        missing = _MISSING_LIBRARY.search(done.stderr)
+        if missing:
+            raise ToolMissingError(Problem(f"'{missing[0]}' is not installed", why=f"'{command[0]}' needs it for sanitizers"))
         lines = [line for line in done.stderr.splitlines() if "error" in line or "undefined reference" in line] or done.stderr.splitlines()
         raise DefectError(Problem(f"'{Path(command[0]).name}' failed with status {done.returncode}", why="\n".join(lines[:_MAX_LINES])))
     return done.stdout

@@ -11,6 +11,7 @@ import numpy as np
 from Deeploy.frontend import Model, node_view
 from Deeploy.frontend.fixtures import load_inputs, load_outputs
 from Deeploy.operators.base import Value, find
+from Deeploy.passes import requant_tables
 
 RANDOM_SEED = 20240229
 
@@ -103,7 +104,11 @@ def _onnxruntime(file: Path, model: Model, inputs: Sequence[np.ndarray]) -> list
 
 
 def evaluate(model: Model, inputs: Sequence[np.ndarray]) -> list[np.ndarray]:
-    """The graph's outputs by the references of its operators, node by node."""
+    """The graph's outputs by the references of its operators, node by node.
+
+    Requantisation tables are brought to their broadcastable form first (in place): the references know no other.
+    """
+    requant_tables.run(model)
     arrays: dict[str, np.ndarray] = {v.name: a for v, a in zip(model.graph.inputs, inputs, strict=True)}
     for node in model.graph.nodes:
         view = node_view(model, node)

@@ -129,6 +129,7 @@ DP_FLOAT_COMPARE(DP_DEFINE)
 #undef DP_DEFINE
 
 DP_INLINE uint8_t op_isnan(float x, float a, float b) { (void)a; (void)b; return x != x; }
+DP_INLINE uint8_t op_true(float x, float a, float b) { (void)x; (void)a; (void)b; return 1; }
 DP_INLINE uint8_t op_isinf(float x, float a, float b) { return (a != 0.0f && x < -3.402823466e38f) || (b != 0.0f && x > 3.402823466e38f); }
 
 #define DP_DEFINE(name)                                               \

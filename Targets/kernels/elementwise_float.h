@@ -30,8 +30,8 @@ typedef struct dp_elementwise_float_cst {
 #define DP_FLOAT_BINARY(K) K(add) K(sub) K(mul) K(div) K(pow) K(min) K(max) K(prelu)
 /* Two inputs, a boolean output. */
 #define DP_FLOAT_COMPARE(K) K(equal) K(greater) K(greater_or_equal) K(less) K(less_or_equal)
-/* One input, a boolean output. isinf: a, b: whether negative, positive infinity counts. */
-#define DP_FLOAT_TEST(K) K(isnan) K(isinf)
+/* One input, a boolean output. isinf: a, b: whether negative, positive infinity counts; true: whatever x is. */
+#define DP_FLOAT_TEST(K) K(isnan) K(isinf) K(true)
 
 #define DP_DECLARE(name) void dp_##name##_f32(const dp_args *args, const dp_team *team);
 DP_FLOAT_UNARY(DP_DECLARE)

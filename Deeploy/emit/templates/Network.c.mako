@@ -141,6 +141,14 @@ ${opened(b)}\
 ${closed(b)}\
 % endfor
 % endfor
+% if not steps:
+% for b in opens[0]:
+${opened(b)}\
+% endfor
+% for b in closes[0]:
+${closed(b)}\
+% endfor
+% endif
 }
 
 /* ---- the interface ---------------------------------------------------------------------------------------------------------------- */

@@ -4,8 +4,8 @@
  * A run uses up the inputs whose memory it needs for other data: ${prefix}_Run returns ${prefix}_NOT_READY if one has to be set again.
  * Outputs can be read until the next ${prefix}_SetInput, ${prefix}_Run or ${prefix}_Free.
  */
-#ifndef ${prefix.upper()}_NETWORK_H
-#define ${prefix.upper()}_NETWORK_H
+#ifndef ${prefix}_NETWORK_H
+#define ${prefix}_NETWORK_H
 #include "dp_io.h"
 
 #ifdef __cplusplus

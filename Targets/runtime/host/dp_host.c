@@ -1,5 +1,7 @@
 /* The host runtime: cores as cooperative fibers in a seeded order, steps, counters, and the end of a run. */
+#ifndef _GNU_SOURCE
 #define _GNU_SOURCE
+#endif
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -14,7 +16,7 @@
 #define GUARD_BYTES 4096u
 #define BARRIERS 256
 
-dp_host_state dp_host = {DP_CHECK_NONE, {131072u, 1572864u, 33554432u}, 8u, 1u, 0, 0, 0, 0, {0}};
+dp_host_state dp_host;
 const char *const dp_level_name[DP_LEVELS] = {"L1", "L2", "L3"};
 
 void dp_host_die(const char *format, ...) {
@@ -34,6 +36,12 @@ void dp_host_start(void) {
   static const char *const names[] = {"none", "lazy", "eager", "tsan"};
   if (dp_host.configured) return;
   dp_host.configured = 1;
+  if (dp_host.cores == 0) { /* dp_host_configure was not called */
+    dp_host.size[DP_L1] = 131072u;
+    dp_host.size[DP_L2] = 1572864u;
+    dp_host.size[DP_L3] = 33554432u;
+    dp_host.cores = 8;
+  }
   const char *check = getenv("DP_HOST_CHECK"), *seed = getenv("DP_HOST_SEED");
   int found = check == NULL;
   for (int i = 0; check && i < 4; i++)
@@ -47,7 +55,7 @@ void dp_host_start(void) {
 #else
   if (dp_host.check == DP_CHECK_TSAN) dp_host_die("the check tsan needs a build with ThreadSanitizer");
 #endif
-  if (seed) dp_host.random = (uint32_t)strtoul(seed, NULL, 10);
+  dp_host.random = seed ? (uint32_t)strtoul(seed, NULL, 10) : 1u;
   dp_memory_start();
 }
 
@@ -180,11 +188,18 @@ static void diverged(uint32_t cores) {
   dp_host_die("barrier divergence: cores that never meet, with the barriers that each passed:%s", text);
 }
 
+/* What counts is the planned address: buffers that are laid apart are aligned better than they will be on the chip. */
+static void check_scratch(uintptr_t scratch) {
+  const dp_buffer *buffer = dp_find_buffer(DP_L1, scratch, 1);
+  const uintptr_t planned = buffer ? buffer->planned + (scratch - buffer->at) : scratch;
+  if ((planned & 7u) != 0) dp_host_die("scratch at planned address %#lx is not aligned to 8 bytes", (unsigned long)planned);
+}
+
 void dp_fork(uint32_t cores, dp_kernel kernel, const dp_args *args) {
   dp_host_start();
   if (dp_host.in_fork) dp_host_die("dp_fork inside a kernel");
   if (cores < 1 || cores > dp_host.cores) dp_host_die("fork on %u cores, the cluster has %u", cores, dp_host.cores);
-  if (args && ((uintptr_t)args->scratch & 7u) != 0) dp_host_die("scratch at %p is not aligned to 8 bytes", args->scratch);
+  if (args) check_scratch((uintptr_t)args->scratch);
   job.kernel = kernel;
   job.args = args;
   job.team.first = 0;

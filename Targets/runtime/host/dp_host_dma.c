@@ -34,6 +34,7 @@ typedef struct dp_flight {
   dp_copy *copy;
   size_t copies, room;
   uintptr_t to_lo, to_hi, from_lo, from_hi; /* around all commands */
+  int to_rises, from_rises;                 /* every command begins behind the one before, as those of one tile do */
   void *fiber;
   char sync_issue, sync_done;
 } dp_flight;
@@ -135,33 +136,44 @@ static const dp_buffer *check_side(const char *what, dp_level level, const dp_ro
   return NULL;
 }
 
+/* Whether one side of a flight's commands meets the rows; `rises`: that side is sorted, so that most commands need no look. */
+static int flight_meets(const dp_flight *f, int to_side, int rises, const dp_rows *r) {
+  const uintptr_t end = rows_end(r);
+  size_t first = 0, last = f->copies;
+  while (rises && first < last) {
+    const size_t middle = (first + last) / 2;
+    if (rows_end(to_side ? &f->copy[middle].to : &f->copy[middle].from) > r->at)
+      last = middle;
+    else
+      first = middle + 1;
+  }
+  for (size_t i = first; i < f->copies; i++) {
+    const dp_rows *other = to_side ? &f->copy[i].to : &f->copy[i].from;
+    if (rises && other->at >= end) return 0;
+    if (rows_meet(r, other)) return 1;
+  }
+  return 0;
+}
+
 static void check_conflicts(const char *what, const dp_flight *mine, const dp_copy *c) {
   const uintptr_t to_end = rows_end(&c->to), from_end = rows_end(&c->from);
-  for (size_t f = 0; f < flights; f++) {
-    const dp_flight *other = flight[f];
-    if (!other->used || other == mine) continue;
-    const int to_to = c->to.at < other->to_hi && other->to_lo < to_end, to_from = c->to.at < other->from_hi && other->from_lo < to_end,
-              from_to = c->from.at < other->to_hi && other->to_lo < from_end;
-    if (!to_to && !to_from && !from_to) continue;
-    for (size_t i = 0; i < other->copies; i++) {
-      const dp_copy *o = &other->copy[i];
-      if (to_to && rows_meet(&c->to, &o->to)) dp_host_die("%s: writes what another transfer in flight writes, at %#lx", what, (unsigned long)c->to.at);
-      if (to_from && rows_meet(&c->to, &o->from))
-        dp_host_die("%s: writes what another transfer in flight reads, at %#lx", what, (unsigned long)c->to.at);
-      if (from_to && rows_meet(&c->from, &o->to))
-        dp_host_die("%s: reads what another transfer in flight writes, at %#lx", what, (unsigned long)c->from.at);
-    }
+  for (size_t i = 0; i < flights; i++) {
+    const dp_flight *f = flight[i];
+    if (!f->used || f == mine) continue;
+    if (c->to.at < f->to_hi && f->to_lo < to_end && flight_meets(f, 1, f->to_rises, &c->to))
+      dp_host_die("%s: writes what another transfer in flight writes, at %#lx", what, (unsigned long)c->to.at);
+    if (c->to.at < f->from_hi && f->from_lo < to_end && flight_meets(f, 0, f->from_rises, &c->to))
+      dp_host_die("%s: writes what another transfer in flight reads, at %#lx", what, (unsigned long)c->to.at);
+    if (c->from.at < f->to_hi && f->to_lo < from_end && flight_meets(f, 1, f->to_rises, &c->from))
+      dp_host_die("%s: reads what another transfer in flight writes, at %#lx", what, (unsigned long)c->from.at);
   }
 }
 
-/* Commands of one handle may run in any order, so they must not write the same bytes. Tiles go up on the near side: one comparison is
- * enough there; the other side is compared with the last commands only. */
+/* Commands of one handle may run in any order, so they must not write the same bytes. */
 static void check_own(const char *what, const dp_flight *mine, const dp_copy *c) {
   if (mine->copies == 0 || c->to.at >= mine->to_hi || rows_end(&c->to) <= mine->to_lo) return;
-  const size_t first = mine->copies > 256 ? mine->copies - 256 : 0;
-  for (size_t i = first; i < mine->copies; i++)
-    if (rows_meet(&c->to, &mine->copy[i].to))
-      dp_host_die("%s: two commands of one handle write the same bytes, at %#lx", what, (unsigned long)c->to.at);
+  if (flight_meets(mine, 1, mine->to_rises, &c->to))
+    dp_host_die("%s: two commands of one handle write the same bytes, at %#lx", what, (unsigned long)c->to.at);
 }
 
 /* ---- flights ------------------------------------------------------------------------------------------------------------------- */
@@ -187,6 +199,7 @@ static dp_flight *new_flight(dp_dma *handle, dp_level outer) {
   f->copies = 0;
   f->to_lo = f->from_lo = UINTPTR_MAX;
   f->to_hi = f->from_hi = 0;
+  f->to_rises = f->from_rises = 1;
   handle->id = f->id;
   handle->link = f;
   return f;
@@ -208,6 +221,8 @@ static void add_to_flight(dp_flight *f, const dp_copy *c) {
     if (!f->copy) dp_host_die("no memory for the runtime's own lists");
   }
   f->copy[f->copies++] = *c;
+  f->to_rises &= c->to.at >= f->to_hi;
+  f->from_rises &= c->from.at >= f->from_hi;
   if (c->to.at < f->to_lo) f->to_lo = c->to.at;
   if (c->from.at < f->from_lo) f->from_lo = c->from.at;
   if (rows_end(&c->to) > f->to_hi) f->to_hi = rows_end(&c->to);

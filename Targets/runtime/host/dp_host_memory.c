@@ -4,7 +4,9 @@
  * [base, base + size). Without AddressSanitizer a buffer lies at its planned address. With it the planned range is never touched and
  * buffers are laid in a second range with red zones between them; the limits of the level are only accounted.
  */
+#ifndef _GNU_SOURCE
 #define _GNU_SOURCE
+#endif
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>

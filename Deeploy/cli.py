@@ -199,7 +199,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except Exception as error:
         if os.environ.get("DEEPLOY_DEBUG"):
             raise
-        return _fail(args, ExitCode.DEFECT, [f"{type(error).__name__}: {error}; set DEEPLOY_DEBUG=1 for the traceback and please report it"])
+        return _fail(
+            args, ExitCode.DEFECT, [f"{type(error).__name__}: {error}; set DEEPLOY_DEBUG=1 for the traceback and please report it"]
+        )
 
 
 def _fail(args: argparse.Namespace, code: ExitCode, lines: Sequence[str]) -> int:

@@ -5,14 +5,16 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+import numpy as np
+
 import Deeploy.operators.conv  # noqa: F401
 import Deeploy.operators.gemm  # noqa: F401
 import Deeploy.operators.pooling  # noqa: F401
-import numpy as np
-from Deeploy.lower.context import lower_node
+from Deeploy.lower.context import Builder, Context, counter, lower_node
 from Deeploy.operators.base import DOMAIN, Node, Operator, Value, find
 from Deeploy.program import dtypes
 from Deeploy.program.program import Program
+from Deeploy.program.tensor import Role, Tensor
 from DeeployTest.step_interpreter import Memory, random_tiling, run_step
 
 
@@ -54,6 +56,52 @@ def run_node(
 ) -> list[np.ndarray]:
     """The outputs of the C kernels; a random tiling per step if there is a generator, else none."""
     program, outputs, tensors = lowered(operator, node)
+    return _run(program, outputs, tensors, inputs, rng, cores)
+
+
+def run_on_views(
+    operator: Operator,
+    node: Node,
+    inputs: Sequence[np.ndarray | None],
+    orders: Mapping[int, Sequence[int]],
+    rng: np.random.Generator,
+    cores: int = 1,
+) -> list[np.ndarray]:
+    """The same with inputs that are views: input i lies in memory with its axes in the order orders[i], outermost first, and inside of a
+    larger tensor, so that no axis is dense."""
+    program = Program("test")
+    builder = Builder(program, counter())
+    tensors: list[Tensor | None] = []
+    for index, value in enumerate(node.inputs):
+        if value is None:
+            tensors.append(None)
+            continue
+        order = list(orders.get(index, range(value.rank)))
+        whole = tuple(value.shape[axis] + (index in orders) for axis in order)
+        if value.constant is not None:
+            stored = np.zeros(whole, value.constant.dtype)
+            stored[tuple(slice(0, value.shape[axis]) for axis in order)] = value.constant.transpose(order)
+            base: Tensor = builder.new_constant(f"c{index}", Value.of(stored, value.dtype), literal=False)
+        else:
+            base = builder.new_variable(f"x{index}", Value(whole, value.dtype, value.lo, value.hi), Role.INPUT)
+        strides = tuple(base.strides[order.index(axis)] for axis in range(value.rank))
+        view = builder.view_of(f"v{index}", base, value.shape, strides, 0)
+        tensors.append(view)
+        if value.constant is None:
+            program.inputs.append(view)  # type: ignore[arg-type]
+    context = Context(builder, node, tensors, operator.infer(node))
+    operator.lower(node, context)
+    return _run(program, context.finish(), tensors, inputs, rng, cores)
+
+
+def _run(
+    program: Program,
+    outputs: Sequence[Tensor],
+    tensors: Sequence[Tensor | None],
+    inputs: Sequence[np.ndarray | None],
+    rng: np.random.Generator | None,
+    cores: int,
+) -> list[np.ndarray]:
     memory = Memory()
     for tensor, array in zip(tensors, inputs, strict=True):
         if tensor is not None and array is not None and tensor in program.inputs:
@@ -104,7 +152,9 @@ def check_node(
     return lower_node(operator, node)[0]
 
 
-def with_onnxruntime(op: str, inputs: Sequence[np.ndarray | None], attributes: Mapping[str, Any], outputs: int = 1, opset: int = 19) -> list[np.ndarray]:
+def with_onnxruntime(
+    op: str, inputs: Sequence[np.ndarray | None], attributes: Mapping[str, Any], outputs: int = 1, opset: int = 19
+) -> list[np.ndarray]:
     """The outputs that onnxruntime computes."""
     import onnx
     import onnxruntime

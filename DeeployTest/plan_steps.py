@@ -36,9 +36,14 @@ def call(operands: int, axes: int, **kernel: object) -> KernelCall:
 def matmul(a: Tensor, b: Tensor, c: Tensor, name: str = "mm", split: bool = True) -> Step:
     (m, k), (_, n) = a.shape, b.shape
     return Step(
-        name, name, "MatMul", (Axis("m", m), Axis("n", n), Axis("k", k, REDUCED)),
+        name,
+        name,
+        "MatMul",
+        (Axis("m", m), Axis("n", n), Axis("k", k, REDUCED)),
         (operand(a, READ, (0, 2)), operand(b, READ, (2, 1)), operand(c, WRITE, (0, 1))),
-        (call(3, 3, splits_reduction=split),), accumulator=INT32 if split else None, macs=m * n * k,
+        (call(3, 3, splits_reduction=split),),
+        accumulator=INT32 if split else None,
+        macs=m * n * k,
     )
 
 
@@ -49,8 +54,13 @@ def conv(x: Tensor, w: Tensor, y: Tensor, stride: int = 1, pad: int = 1, dilatio
     image = Operand(x, READ, (DimMap(c, h * width, ((3, 1),)), rows, columns))
     axes = (Axis("o", o), Axis("y", oh), Axis("x", ow), Axis("c", c, REDUCED), Axis("kh", kh, REDUCED), Axis("kw", kw, REDUCED))
     return Step(
-        name, name, "Conv", axes, (image, operand(w, READ, (0, 3, 4, 5)), operand(y, WRITE, (0, 1, 2))),
-        (call(3, 6, splits_reduction=split),), accumulator=INT32 if split else None,
+        name,
+        name,
+        "Conv",
+        axes,
+        (image, operand(w, READ, (0, 3, 4, 5)), operand(y, WRITE, (0, 1, 2))),
+        (call(3, 6, splits_reduction=split),),
+        accumulator=INT32 if split else None,
     )
 
 
@@ -61,17 +71,19 @@ def elementwise(inputs: Sequence[Tensor], out: Tensor, name: str = "ew", in_plac
     count = len(inputs)
     pairs = tuple((count, i) for i in range(count)) if in_place else ()
     axes = tuple(Axis(f"d{i}", n) for i, n in enumerate(out.shape))
-    return Step(
-        name, name, "Add", axes, (*reads, operand(out, WRITE, tuple(range(rank)))), (call(count + 1, rank),), in_place=pairs
-    )
+    return Step(name, name, "Add", axes, (*reads, operand(out, WRITE, tuple(range(rank)))), (call(count + 1, rank),), in_place=pairs)
 
 
 def softmax(x: Tensor, y: Tensor, name: str = "sm", scratch: bool = False) -> Step:
     rows, length = x.shape
     rule = (lambda n, cores: 8 * n[1] * cores) if scratch else None
     return Step(
-        name, name, "Softmax", (Axis("r", rows), Axis("l", length, tileable=False)),
-        (operand(x, READ, (0, 1)), operand(y, WRITE, (0, 1))), (call(2, 2, scratch=rule, cycles_per_point=20.0),),
+        name,
+        name,
+        "Softmax",
+        (Axis("r", rows), Axis("l", length, tileable=False)),
+        (operand(x, READ, (0, 1)), operand(y, WRITE, (0, 1))),
+        (call(2, 2, scratch=rule, cycles_per_point=20.0),),
     )
 
 

@@ -113,9 +113,7 @@ class Memory:
         if isinstance(tensor, ConstantBuffer) and tensor.literal is not None:
             return tensor.value()
         raw = self.of(tensor.storage)
-        return np.ndarray(
-            tensor.shape, tensor.dtype.numpy, raw.data, tensor.offset, tuple(s * tensor.dtype.size for s in tensor.strides)
-        )
+        return np.ndarray(tensor.shape, tensor.dtype.numpy, raw.data, tensor.offset, tuple(s * tensor.dtype.size for s in tensor.strides))
 
     def put(self, tensor: Tensor, array: np.ndarray) -> None:
         self.view(tensor)[...] = array
@@ -167,17 +165,19 @@ def _storage_view(memory: Memory, operand: Operand, begins: Sequence[int], exten
     """The region of an operand in its storage, as a strided array in the order of the operand's dims."""
     tensor = operand.tensor
     size = tensor.dtype.size
-    offset = tensor.offset + size * (operand.offset + sum(b * d.stride for b, d in zip(begins, operand.dims)))
+    offset = tensor.offset + size * (operand.offset + sum(b * d.stride for b, d in zip(begins, operand.dims, strict=True)))
     strides = tuple(d.stride * size for d in operand.dims)
     raw = memory.of(tensor.storage)
     if 0 in extents:
         return np.zeros(tuple(extents), tensor.dtype.numpy)
-    last = offset + sum((e - 1) * s for e, s in zip(extents, strides)) + size
+    last = offset + sum((e - 1) * s for e, s in zip(extents, strides, strict=True)) + size
     assert 0 <= offset and last <= raw.size, f"{tensor.name}: region outside of its storage"
     return np.ndarray(tuple(extents), tensor.dtype.numpy, raw.data, offset, strides)
 
 
-def _fill_tile(tile: Tile, operand: Operand, memory: Memory, lo: Sequence[int], n: Sequence[int]) -> tuple[_Block | None, np.ndarray | None, np.ndarray | None]:
+def _fill_tile(
+    tile: Tile, operand: Operand, memory: Memory, lo: Sequence[int], n: Sequence[int]
+) -> tuple[_Block | None, np.ndarray | None, np.ndarray | None]:
     """Gathers the operand's tile. Returns its block, the dense tile and the region in storage it stands for."""
     tensor = operand.tensor
     if isinstance(tensor, ConstantBuffer) and tensor.literal is not None:
@@ -196,7 +196,11 @@ def _fill_tile(tile: Tile, operand: Operand, memory: Memory, lo: Sequence[int], 
     region = _storage_view(memory, operand, begins, extents)
     block = _Block(region.size * tensor.dtype.size)
     order = operand.memory_order
-    dense = block.bytes.view(tensor.dtype.numpy)[: region.size].reshape([extents[d] for d in order]) if region.size else np.zeros([extents[d] for d in order], tensor.dtype.numpy)
+    dense = (
+        block.bytes.view(tensor.dtype.numpy)[: region.size].reshape([extents[d] for d in order])
+        if region.size
+        else np.zeros([extents[d] for d in order], tensor.dtype.numpy)
+    )
     dense = dense.transpose(np.argsort(order)) if order else dense
     if operand.access is not Access.WRITE:
         dense[...] = region
@@ -209,9 +213,7 @@ def _fill_tile(tile: Tile, operand: Operand, memory: Memory, lo: Sequence[int], 
     return block, dense, region
 
 
-def run_step(
-    step: Step, memory: Memory, tiles: Sequence[int] | None = None, cores: int = 1, order: Sequence[int] | None = None
-) -> None:
+def run_step(step: Step, memory: Memory, tiles: Sequence[int] | None = None, cores: int = 1, order: Sequence[int] | None = None) -> None:
     """Runs the step with those tile sizes per axis (None: untiled), loop order (outermost first) and cores."""
     tiles = list(tiles) if tiles is not None else [a.size for a in step.axes]
     parallel = [i for i, a in enumerate(step.axes) if a.kind is AxisKind.PARALLEL]
@@ -226,7 +228,7 @@ def run_step(
         return
     lo = [0] * len(step.axes)
     for point in itertools.product(*outer):
-        for a, v in zip(order, point):
+        for a, v in zip(order, point, strict=False):
             lo[a] = v
         _run_output_tile(step, memory, lo, tiles, order[len(parallel) :], inner, split, cores)
 
@@ -236,9 +238,9 @@ def _run_output_tile(step, memory, lo, tiles, reduced, ranges, split, cores) -> 
     outputs: dict[int, tuple] = {}
     points = list(itertools.product(*ranges)) or [()]
     for point in points:
-        for a, v in zip(reduced, point):
+        for a, v in zip(reduced, point, strict=False):
             lo[a] = v
-        n = [min(t, axis.size - first) if axis.size else 0 for t, axis, first in zip(tiles, step.axes, lo)]
+        n = [min(t, axis.size - first) if axis.size else 0 for t, axis, first in zip(tiles, step.axes, lo, strict=True)]
         first, last = point == points[0], point == points[-1]
         for call in step.calls:
             args = Args()

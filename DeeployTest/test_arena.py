@@ -15,7 +15,10 @@ from Deeploy.plan.arena import Request, allocate, lower_bound
 requests = st.lists(
     st.builds(
         lambda first, length, size, alignment: Request(first, first + length, size, alignment),
-        st.integers(0, 12), st.integers(0, 6), st.integers(0, 300), st.sampled_from([1, 4, 8, 16]),
+        st.integers(0, 12),
+        st.integers(0, 6),
+        st.integers(0, 300),
+        st.sampled_from([1, 4, 8, 16]),
     ),
     max_size=14,
 )

@@ -38,9 +38,7 @@ def build(folder: Path, check: CheckMode = CheckMode.NONE, flags: tuple[str, ...
 
 
 def outputs(made: Example, where: Path) -> list[np.ndarray]:
-    return [
-        np.frombuffer((where / f"output_{i}.bin").read_bytes(), e.dtype).reshape(e.shape) for i, e in enumerate(made.expected)
-    ]
+    return [np.frombuffer((where / f"output_{i}.bin").read_bytes(), e.dtype).reshape(e.shape) for i, e in enumerate(made.expected)]
 
 
 def check_outputs(made: Example, where: Path) -> None:

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from Deeploy.program.dtypes import FLOAT32, INT32, INT64
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from DeeployTest.node_runner import check_node, make_node, run_node, with_onnxruntime
+from Deeploy.program.dtypes import FLOAT32, INT32, INT64
+from DeeployTest.node_runner import check_node, make_node, run_node, run_on_views, with_onnxruntime
 
 RNG = np.random.default_rng(7)
 I8, U8 = np.int8, np.uint8
@@ -55,12 +55,15 @@ def requantise(x: np.ndarray, mul: np.ndarray, add: np.ndarray, div: int, levels
 @pytest.mark.parametrize("kinds", [(I8, I8), (U8, I8), (I8, U8), (U8, U8)])
 def test_matmul_of_integers(a: tuple[int, ...], b: tuple[int, ...], kinds: tuple[type, type]) -> None:
     x, w = whole(a, kinds[0]), whole(b, kinds[1])
-    for constants in ((), (1,), (0,)):
-        program = check_node("MatMul", [x, w], {}, [product(x, w).astype(np.int32)], constants=constants, integers=True)
+    for constants in ((), (1,), (0,)) if kinds == (I8, U8) else ((1,),):
+        program = check_node("MatMul", [x, w], {}, [product(x, w).astype(np.int32)], constants=constants, integers=True, tilings=2)
         assert program.steps[0].accumulator is INT32
 
 
-@pytest.mark.parametrize(("a", "b"), [((5, 7), (7, 6)), ((2, 3, 4, 5), (5, 6)), ((2, 1, 4, 5), (3, 5, 6)), ((7,), (7,)), ((7,), (7, 2)), ((3, 7), (7,))])
+FLOAT_SHAPES = [((5, 7), (7, 6)), ((2, 3, 4, 5), (5, 6)), ((2, 1, 4, 5), (3, 5, 6)), ((7,), (7,)), ((7,), (7, 2)), ((3, 7), (7,))]
+
+
+@pytest.mark.parametrize(("a", "b"), FLOAT_SHAPES)
 def test_matmul_of_floats(a: tuple[int, ...], b: tuple[int, ...]) -> None:
     x, w = real(*a), real(*b)
     program = check_node("MatMul", [x, w], {}, with_onnxruntime("MatMul", [x, w], {}), constants=(1,))
@@ -173,6 +176,24 @@ def test_rows_of_all_batches_are_one_axis_where_the_weights_are_shared() -> None
     program = check_node("MatMul", [x := whole((2, 3, 4, 5)), w := whole((5, 6))], {}, [product(x, w).astype(np.int32)], integers=True)
     sizes = {axis.name: axis.size for axis in program.steps[0].axes}
     assert sizes == {"b0": 1, "b1": 1, "b2": 1, "m": 24, "n": 6, "k": 5}
+
+
+@pytest.mark.parametrize("orders", [{0: (1, 0)}, {1: (1, 0)}, {0: (1, 0), 1: (1, 0)}])
+@pytest.mark.parametrize("constants", [(), (1,)])
+def test_views_are_read_in_place(orders: dict[int, tuple[int, ...]], constants: tuple[int, ...]) -> None:
+    x, w = whole((5, 9)), whole((9, 6))
+    operator, node = make_node("MatMul", [x, w], constants=constants, integers=True)
+    for cores in (1, 3, 8):
+        (got,) = run_on_views(operator, node, [x, w], orders, RNG, cores)
+        np.testing.assert_array_equal(got, product(x, w))
+
+
+@pytest.mark.parametrize("order", [(0, 1, 2, 3, 4, 5), (3, 1, 5, 0, 4, 2), (5, 4, 3, 2, 1, 0)])
+def test_batch_axes_of_views_that_cannot_be_joined_are_copied(order: tuple[int, ...]) -> None:
+    x, w = whole((2, 3, 2, 3, 4, 5)), whole((2, 3, 2, 3, 5, 2), U8)
+    operator, node = make_node("MatMul", [x, w], integers=True)
+    (got,) = run_on_views(operator, node, [x, w], {0: order}, RNG, 3)
+    np.testing.assert_array_equal(got, product(x, w))
 
 
 def test_refusals_name_the_reason() -> None:

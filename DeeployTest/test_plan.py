@@ -10,6 +10,7 @@ import pytest
 
 from Deeploy.errors import DefectError, DoesNotFitError, UsageError
 from Deeploy.plan import Plan, PlanOptions, check, plan
+from Deeploy.plan.geometry import StepGeometry
 from Deeploy.plan.result import Block, Placement, StepPlan, TileBuffers
 from Deeploy.platform import Platform, load
 from Deeploy.program.program import Program
@@ -106,9 +107,7 @@ def test_views_of_one_storage_and_unused_inputs():
     program.inputs.append(unused)
     program.tensors.append(unused)
     p = plan(program, PLATFORM)
-    assert {q.storage.name: (q.first, q.last) for q in p.arenas[Level.L2].placements} == {
-        "x": (0, 1), "joined": (0, 1), "unused": (0, 0)
-    }
+    assert {q.storage.name: (q.first, q.last) for q in p.arenas[Level.L2].placements} == {"x": (0, 1), "joined": (0, 1), "unused": (0, 0)}
     assert p.steps[0].cost.l1_to_l2 == 32
 
 
@@ -124,6 +123,19 @@ def test_state_and_literals():
         assert p.steps[0].l1[3].copies == 1
         assert p.use[1 if options.home == "auto" else 2].constants == 64
         assert "state" not in [q.storage.name for a in p.arenas.values() for q in a.placements]
+
+
+def test_tensors_without_elements():
+    step = ps.elementwise([ps.variable("x", (0, 4), role=Role.INPUT)], ps.variable("y", (0, 4), role=Role.OUTPUT))
+    p = plan(ps.program([step]), PLATFORM)
+    assert p.steps[0].l1 == (None, None) and p.arenas[Level.L2].size == 0
+
+
+def test_a_platform_with_a_stricter_alignment():
+    levels = {level: dataclasses.replace(spec, alignment=16) for level, spec in PLATFORM.levels.items()}
+    for options in (PlanOptions(l1=4000), PlanOptions(home="L3", l1=4000)):
+        p = plan(ps.network(layers=2), dataclasses.replace(PLATFORM, levels=levels), options)
+        assert all(o % 16 == 0 for s in p.steps for b in (*s.l1, *s.l2) if b for o in b.offsets)
 
 
 def test_an_empty_program():
@@ -231,6 +243,14 @@ def small_buffer(p: Plan) -> None:
 def small_far_buffer(p: Plan) -> None:
     buffers = p.steps[0].l2[1]
     change(p, 0, l2=put(p.steps[0].l2, 1, TileBuffers(buffers.bytes - 4, buffers.offsets)))
+
+
+def no_room_for_rounded_reads(p: Plan) -> None:
+    """A buffer that holds its tile, but not what a read that is rounded up writes past it."""
+    s = p.steps[0]
+    tile = StepGeometry(s.step).operands[1].buffer_bytes(s.outer)
+    assert tile % 4 == 0
+    change(p, 0, l2=put(s.l2, 1, TileBuffers(tile, s.l2[1].offsets)))
 
 
 def overlap_l1(p: Plan) -> None:
@@ -371,7 +391,8 @@ def wrong_use(p: Plan) -> None:
 
 
 FAULTS: list[Callable[[Plan], None]] = [
-    larger_inner, larger_outer, inner_above_outer, tile_of_nothing, small_buffer, small_far_buffer, overlap_l1, overlap_l2_tiles,
+    larger_inner, larger_outer, inner_above_outer, tile_of_nothing, small_buffer, small_far_buffer, no_room_for_rounded_reads, overlap_l1,
+    overlap_l2_tiles,
     same_copy_twice, no_buffer, no_far_buffer, outside_l1, odd_l1, no_accumulator, small_accumulator, reduced_outside, twice_in_order,
     many_cores, missing_step, swapped_steps, no_home, home_of_another_arena, not_placed, placed_twice, dies_early, born_late, output_dies,
     all_at_zero, odd_storage, outside_l3, negative, almost_in_place, not_allowed_in_place, read_again_after_in_place, larger_than_level,

@@ -105,7 +105,8 @@ def test_tilings_keep_to_the_budget(step, l1, l2, mask, double):
         geometry = StepGeometry(step)
         tile = geometry.smallest
         near = sum(o.buffer_bytes(tile) for o in geometry.operands if not o.literal) + geometry.accumulator_bytes(tile)
-        there = sum(o.buffer_bytes(tile) for o, f in zip(geometry.operands, far, strict=True) if f)
+        # an L3 read writes up to three bytes past its end
+        there = sum(o.buffer_bytes(tile) + 4 for o, f in zip(geometry.operands, far, strict=True) if f)
         assert near > l1 or there > l2
         return
     assert buffers(tiling, 1) + tiling.accumulator + tiling.scratch <= l1
@@ -158,8 +159,12 @@ def test_regrouped_written_dimensions_stay_intervals():
     from Deeploy.program.step import Axis
 
     step = Step(
-        "g", "g", "Any", (Axis("g", 4), Axis("c", 6), Axis("p", 5)),
-        (Operand(out, Access.WRITE, (DimMap(24, 5, ((0, 6), (1, 1))), DimMap(5, 1, ((2, 1),)))),), (ps.call(1, 3),),
+        "g",
+        "g",
+        "Any",
+        (Axis("g", 4), Axis("c", 6), Axis("p", 5)),
+        (Operand(out, Access.WRITE, (DimMap(24, 5, ((0, 6), (1, 1))), DimMap(5, 1, ((2, 1),)))),),
+        (ps.call(1, 3),),
     )
     for l1 in (8, 16, 40, 60, 100, 200):
         g, c, _ = tile_step(step, [False], Budget(l1, 0, 8, True), PLATFORM).inner

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
-from DeeployTest.node_runner import check_node, make_node, with_onnxruntime
+from DeeployTest.node_runner import check_node, make_node, run_on_views, with_onnxruntime
 
 RNG = np.random.default_rng(13)
 
@@ -123,6 +123,23 @@ def test_global_pooling(shape: tuple[int, ...]) -> None:
     check_node("GlobalAveragePool", [x], {}, [x.astype(np.float64).mean(axis=axes, keepdims=True).astype(np.float32)])
     y = RNG.integers(-128, 127, shape).astype(np.int8)
     check_node("GlobalMaxPool", [y], {}, [y.max(axis=axes, keepdims=True)], integers=True)
+
+
+@pytest.mark.parametrize("order", [(0, 2, 3, 1), (3, 2, 1, 0)])
+def test_views_are_read_in_place(order: tuple[int, ...]) -> None:
+    x = real(2, 3, 7, 6)
+    attributes = {"kernel_shape": [3, 2], "pads": [1, 0, 1, 1], "strides": [2, 1]}
+    for op in ("MaxPool", "AveragePool"):
+        operator, node = make_node(op, [x], attributes)
+        (got,) = run_on_views(operator, node, [x], {0: order}, RNG, 3)
+        np.testing.assert_allclose(got, pooled(x, attributes, op == "AveragePool"), rtol=1e-5, atol=1e-6)
+
+
+def test_global_pooling_over_many_axes_of_a_view() -> None:
+    x = real(2, 3, 4, 2, 5)
+    operator, node = make_node("GlobalAveragePool", [x])
+    (got,) = run_on_views(operator, node, [x], {0: (4, 1, 3, 0, 2)}, RNG, 8)
+    np.testing.assert_allclose(got, x.astype(np.float64).mean(axis=(2, 3, 4), keepdims=True), rtol=1e-5, atol=1e-6)
 
 
 def test_refusals_name_the_reason() -> None:

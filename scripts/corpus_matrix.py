@@ -93,7 +93,19 @@ def case(folder: Path, l1: int, buffering: str, home: str, cores: int, inputs: s
 
 
 def run(item: Case) -> tuple[Case, int, str, float]:
-    command = [sys.executable, "-m", "Deeploy", "run", str(item.folder), "--platform", "gap9", "--json", "--timeout", "3000", *item.arguments]
+    command = [
+        sys.executable,
+        "-m",
+        "Deeploy",
+        "run",
+        str(item.folder),
+        "--platform",
+        "gap9",
+        "--json",
+        "--timeout",
+        "3000",
+        *item.arguments,
+    ]
     start = time.monotonic()
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True)
     return item, done.returncode, (done.stderr.strip() or done.stdout.strip())[-2000:], time.monotonic() - start

@@ -150,7 +150,10 @@ def attention(folder: Path) -> None:
     rng = np.random.default_rng(2)
     tokens, width, heads = 17, 24, 2
     constants = {n: (rng.standard_normal((width, width)) / 5).astype(np.float32) for n in ("wq", "wk", "wv", "wo")}
-    constants |= {"w1": (rng.standard_normal((width, 40)) / 5).astype(np.float32), "w2": (rng.standard_normal((40, width)) / 5).astype(np.float32)}
+    constants |= {
+        "w1": (rng.standard_normal((width, 40)) / 5).astype(np.float32),
+        "w2": (rng.standard_normal((40, width)) / 5).astype(np.float32),
+    }
     constants |= {"g": rng.standard_normal(width).astype(np.float32), "b": rng.standard_normal(width).astype(np.float32)}
     constants |= {"scale": np.float32((width // heads) ** -0.5), "split": np.array([0, 0, heads, width // heads], np.int64)}
     constants["join"] = np.array([0, 0, width], np.int64)

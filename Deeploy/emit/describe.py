@@ -34,9 +34,7 @@ if TYPE_CHECKING:
     from Deeploy.emit.emitter import EmitOptions
 
 
-def describe(
-    project: Project, plan: Plan, platform: Platform, layout: Layout, options: EmitOptions, fixtures: Sequence[str]
-) -> Manifest:
+def describe(project: Project, plan: Plan, platform: Platform, layout: Layout, options: EmitOptions, fixtures: Sequence[str]) -> Manifest:
     """The manifest; the list of kernel files is still empty."""
     program = plan.program
     entry = ProgramEntry(

@@ -181,7 +181,7 @@ def _observed(plan: Plan, layout: Layout) -> dict[str, Any]:
     tensors: list[Tensor] = []
     flat: list[int] = []
     begins = [0]
-    for part in (part for step in observed(plan) for part in step):
+    for part in (part for step in observed(plan) for part in (step.fresh, step.read, step.written)):
         for tensor in part:
             if id(tensor) not in seen:
                 seen[id(tensor)] = len(tensors)

@@ -192,10 +192,23 @@ def _alone(buffer: Buffer, plan: Plan, arena: Arena) -> bool:
     return all(offset + size <= buffer.offset or buffer.offset + buffer.size <= offset for offset, size in taken)
 
 
-def observed(plan: Plan) -> list[tuple[list[Tensor], list[Tensor]]]:
-    """Per step the variables that it reads and those that it writes, each once."""
+@dataclass(frozen=True)
+class Observed:
+    """The variables of one step, each once. fresh: those it reads that no earlier step of the same graph node has touched (only these may
+    be given random values, or the node could not be checked as a whole); read: the others it reads; written: those it writes."""
+
+    fresh: list[Tensor]
+    read: list[Tensor]
+    written: list[Tensor]
+
+
+def observed(plan: Plan) -> list[Observed]:
+    """Per step what an observer looks at."""
     result = []
+    node, touched = "", set[int]()
     for step in plan.steps:
+        if step.step.node != node:
+            node, touched = step.step.node, set()
         reads: dict[int, Tensor] = {}
         writes: dict[int, Tensor] = {}
         for o in step.step.operands:
@@ -205,5 +218,7 @@ def observed(plan: Plan) -> list[tuple[list[Tensor], list[Tensor]]]:
                 reads.setdefault(id(o.tensor), o.tensor)
             if o.access is not Access.READ:
                 writes.setdefault(id(o.tensor), o.tensor)
-        result.append((list(reads.values()), list(writes.values())))
+        fresh = [t for t in reads.values() if id(t.storage) not in touched]
+        result.append(Observed(fresh, [t for t in reads.values() if id(t.storage) in touched], list(writes.values())))
+        touched |= {id(t.storage) for t in [*reads.values(), *writes.values()]}
     return result

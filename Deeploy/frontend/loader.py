@@ -129,7 +129,7 @@ def _set_inputs(
     source: Source, stored: list[np.ndarray | None], input_types: Mapping[str, DType], dims: Mapping[str, int], integers: bool
 ) -> list[Problem]:
     """Gives the graph's inputs their shape and storage type, and notes them."""
-    types, problems = input_dtypes(source.inputs, input_types, stored, integers)
+    types, problems = input_dtypes(source.graph, source.inputs, input_types, stored, integers)
     shapes, more, notes = fix_dims(source.inputs, dims, [None if a is None else a.shape for a in stored])
     source.notes.extend(notes)
     for tensor, (dtype, origin), shape in zip(source.graph.inputs, types, shapes, strict=True):

@@ -23,6 +23,10 @@ _NARROWED = frozenset((TensorProto.FLOAT, TensorProto.INT32, *OTHER_FLOATS))
 """Element types that in the integer format say nothing about the storage."""
 
 
+_QUANTISING = frozenset(("Quant", "QuantizeLinear", "Cast"))
+"""Operators that make whole numbers of floats."""
+
+
 def is_integer_format(graph: gs.Graph, inputs: Sequence[Declared], input_types: Mapping[str, DType]) -> str:
     """Why the network is in the integer format (floats declared, whole numbers meant); "" if it is not.
 
@@ -40,7 +44,11 @@ def is_integer_format(graph: gs.Graph, inputs: Sequence[Declared], input_types: 
 
 
 def input_dtypes(
-    inputs: Sequence[Declared], input_types: Mapping[str, DType], stored: Sequence[np.ndarray | None], integers: bool
+    graph: gs.Graph,
+    inputs: Sequence[Declared],
+    input_types: Mapping[str, DType],
+    stored: Sequence[np.ndarray | None],
+    integers: bool,
 ) -> tuple[list[tuple[DType, str]], list[Problem]]:
     """Per input its storage type and where it comes from, and the problems. Raises UsageError for wrong `input_types`."""
     names = [declared.name for declared in inputs]
@@ -57,7 +65,7 @@ def input_dtypes(
             _check_wanted(declared, declared_type, wanted)
             result.append((wanted, "from --input-type"))
         elif integers and declared.elem_type in _NARROWED:
-            result.append(_narrowest(declared, array))
+            result.append(_narrowest(declared, array, any(node.op in _QUANTISING for node in graph.nodes)))
         elif declared_type is not None:
             result.append((declared_type, "as declared"))
         else:
@@ -88,15 +96,18 @@ def _check_wanted(declared: Declared, declared_type: DType | None, wanted: DType
         raise UsageError(Problem(f"--input-type {declared.name}={wanted}: the model declares {declared_type} for this input"))
 
 
-def _narrowest(declared: Declared, array: np.ndarray | None) -> tuple[DType, str]:
-    """The type of an input of an integer network."""
+def _narrowest(declared: Declared, array: np.ndarray | None, quantises: bool) -> tuple[DType, str]:
+    """The type of an input of an integer network; only one that quantises by itself may have fractions at an input."""
     if array is None:
         if declared.elem_type == TensorProto.INT32:
             return dtypes.INT32, "as declared"
         return dtypes.INT8, "assumed: no stored inputs"
     if array.size == 0:
         return dtypes.INT8, "assumed: the stored input is empty"
-    whole = whole_numbers(array)
+    whole = whole_numbers(array) if array.dtype.kind in "iubf" else None
+    if whole is None and (array.dtype.kind != "f" or not quantises):
+        what = f"the stored input '{declared.name}' ({array.dtype}) is not made of whole numbers"
+        raise UsageError(Problem(what, "the network is in the integer format", "store the quantised input, or give --input-type"))
     if whole is None:
         return dtypes.FLOAT32, "from the stored inputs, which are not whole numbers"
     return dtypes.smallest_integer(int(whole.min()), int(whole.max())), "from the stored inputs"

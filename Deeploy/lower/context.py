@@ -129,7 +129,7 @@ class Context:
     def write_into(self, tensor: Tensor, target: VariableBuffer, offset: int, strides: Sequence[int]) -> None:
         storage = tensor.storage
         whole = isinstance(tensor, VariableBuffer) and tensor.offset == 0 and tensor.is_dense and tensor.bytes == storage.size
-        contiguous = all(n == 1 or s == d for n, s, d in zip(tensor.shape, strides, dense_strides(tensor.shape)))
+        contiguous = all(n == 1 or s == d for n, s, d in zip(tensor.shape, strides, dense_strides(tensor.shape), strict=True))
         if whole and contiguous and storage.role is Role.ACTIVATION and storage is not target.storage and tensor.elements:
             base = target.offset + offset * target.dtype.size
             for other in self.builder.program.tensors:
@@ -161,9 +161,7 @@ class Context:
                 )
             )
         name = self.builder.unique(f"{self.node.name}_{suffix}" if suffix else self.node.name)
-        step = Step(
-            name, self.node.name, self.node.op, tuple(axes), tuple(operands), tuple(calls), accumulator, tuple(in_place), macs
-        )
+        step = Step(name, self.node.name, self.node.op, tuple(axes), tuple(operands), tuple(calls), accumulator, tuple(in_place), macs)
         self.builder.append(step)
 
     def note(self, text: str) -> None:
@@ -210,5 +208,3 @@ def lower_node(operator: Operator, node: Node) -> tuple[Program, list[Tensor], l
     operator.lower(node, context)
     outputs = context.finish()
     return program, outputs, inputs
-
-

@@ -16,9 +16,9 @@ def lower(model: Model, program_name: str = "network") -> Program:
     program = Program(program_name)
     builder = Builder(program, _namer(model))
     for variable in model.graph.inputs:
-        tensor = builder.new_variable(variable.name, model.values[variable.name], Role.INPUT)
-        program.inputs.append(tensor)
-        builder.by_name[variable.name] = tensor
+        given = builder.new_variable(variable.name, model.values[variable.name], Role.INPUT)
+        program.inputs.append(given)
+        builder.by_name[variable.name] = given
     problems: list[Problem] = []
     for node in model.graph.nodes:
         view = node_view(model, node)

@@ -6,6 +6,7 @@ attributes in the internal form, inputs and outputs as `Value`s (shape, storage 
 
 from __future__ import annotations
 
+import builtins
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, ClassVar
@@ -94,14 +95,14 @@ class Node:
     def has(self, name: str) -> bool:
         return self.attributes.get(name) is not None
 
-    def int(self, name: str, default: int | None = None) -> int:
+    def int(self, name: str, default: builtins.int | None = None) -> builtins.int:
         """An integer attribute; scalars and one-element lists or arrays of whole numbers are taken."""
         number = self.float(name, default)
         if number != int(number):
             raise ModelError(self.problem(f"{number} is not a whole number", attribute=name))
         return int(number)
 
-    def float(self, name: str, default: float | None = None) -> float:
+    def float(self, name: str, default: builtins.float | None = None) -> builtins.float:
         raw = self.attributes.get(name)
         if raw is None:
             if default is None:
@@ -112,7 +113,7 @@ class Node:
             raise ModelError(self.problem(f"one number is needed, not {array.size}", attribute=name))
         return array[0].item()
 
-    def ints(self, name: str, default: Sequence[int] | None = None) -> tuple[int, ...]:
+    def ints(self, name: str, default: Sequence[builtins.int] | None = None) -> tuple[builtins.int, ...]:
         raw = self.attributes.get(name)
         if raw is None:
             if default is None:

@@ -79,7 +79,7 @@ def _problems(node: Node) -> list[Problem]:
         what = f"{group} groups of {w.shape[1]} channels with {x.shape[1]} input and {w.shape[0]} output channels"
         found.append(node.problem(what, "both must be divided by the groups", attribute="group"))
     if x.elements == 0 or w.elements == 0:
-        found.append(node.problem("an operand has no elements"))
+        found.append(node.problem("an operand has no elements", "there is nothing to convolve", "remove the node"))
     if bias is not None and bias.shape != (w.shape[0],):
         found.append(node.problem(f"the bias has shape {bias.shape}", f"one value for each of {w.shape[0]} output channels is needed"))
     values = [v for v in (x, w, bias) if v is not None]

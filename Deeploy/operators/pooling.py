@@ -128,7 +128,7 @@ class _Pool(Operator):
             return [node.problem("the attribute is missing", attribute="kernel_shape")]
         found = window_problems(node, x.shape[2:], node.ints("kernel_shape"), bool(node.int("ceil_mode", 0)))
         if x.elements == 0:
-            found.append(node.problem("the input has no elements"))
+            found.append(node.problem("the input has no elements", "there is nothing to pool", "remove the node"))
         return found
 
 

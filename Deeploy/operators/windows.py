@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
@@ -144,7 +145,7 @@ def padded(x: np.ndarray, window: Window, fill: float | int) -> np.ndarray:
 
 def tap(x: np.ndarray, window: Window, index: Sequence[int]) -> np.ndarray:
     """The elements of `padded` x that tap `index` of the window sees, one per output point (last axes)."""
-    cuts = tuple(
+    cuts: list[Any] = [
         slice(k * a.dilation, k * a.dilation + (a.output - 1) * a.stride + 1, a.stride) for k, a in zip(index, window.axes, strict=True)
-    )
+    ]
     return x[(..., *cuts)]

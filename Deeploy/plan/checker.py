@@ -118,8 +118,8 @@ class _Checker:
                 self._holds(l1, operand, self._bytes(operand, p, True), step)
             if l2 is not None:
                 needed = self._bytes(operand, p, False)
-                if operand.access is not Access.WRITE:
-                    needed = -(-needed // rounding) * rounding
+                if operand.access is not Access.WRITE and operand.tensor.dtype.size % rounding:
+                    needed += rounding - 1
                 self._holds(l2, operand, needed, step)
         self._blocks(p)
 
@@ -168,7 +168,7 @@ class _Checker:
         """The tiles of a written operand: each axis that is cut moves one dimension, and each dimension's intervals partition it."""
         step = p.step
         for operand in step.operands:
-            if operand.access is Access.READ:
+            if operand.access is Access.READ or _immediate(operand):
                 continue
             name = operand.tensor.name
             used = [a for dim in operand.dims for a, _ in dim.terms]
@@ -194,7 +194,7 @@ class _Checker:
                 pieces.append(_Piece(operand.tensor.name, offset, offset + buffers.bytes, 0, 0, unit))
         for what, block in (("accumulators", p.accumulator), ("scratch", p.scratch)):
             if block is not None:
-                pieces.append(_Piece(what, block.offset, block.offset + block.bytes, 0, 0, 8))
+                pieces.append(_Piece(what, block.offset, block.offset + block.bytes, 0, 0, max(8, alignment)))
         arena = self.plan.arenas[Level.L1]
         for piece in pieces:
             self._inside(piece, arena, step)

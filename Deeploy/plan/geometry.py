@@ -39,13 +39,13 @@ def is_literal(operand: Operand) -> bool:
 class OperandGeometry:
     """An operand's tiles. `unit`: buffers begin at, and are rounded up to, multiples of it."""
 
-    def __init__(self, operand: Operand) -> None:
+    def __init__(self, operand: Operand, alignment: int) -> None:
         self.access = operand.access
         self.reads = operand.access is not Access.WRITE
         self.writes = operand.access is not Access.READ
         self.literal = is_literal(operand)
         self.elem = operand.tensor.dtype.size
-        self.unit = max(4, self.elem)
+        self.unit = max(4, self.elem, alignment)
         self.dims = operand.dims
         self.order = operand.memory_order
         self.axes = frozenset(a for dim in operand.dims for a, _ in dim.terms)
@@ -134,12 +134,13 @@ class Chain:
 
 
 class StepGeometry:
-    """A step's axes and operands as tiling needs them."""
+    """A step's axes and operands as tiling needs them. alignment: the strictest of the levels that tiles lie in; a power of two."""
 
-    def __init__(self, step: Step) -> None:
+    def __init__(self, step: Step, alignment: int = 4) -> None:
         self.step = step
         self.sizes = tuple(max(1, axis.size) for axis in step.axes)
-        self.operands = tuple(OperandGeometry(o) for o in step.operands)
+        self.operands = tuple(OperandGeometry(o, alignment) for o in step.operands)
+        self.unit = max(8, alignment)
         self.parallel = tuple(i for i, a in enumerate(step.axes) if a.kind is AxisKind.PARALLEL)
         self.reduced = tuple(i for i, a in enumerate(step.axes) if a.kind is AxisKind.REDUCED)
         self.cuttable = tuple(i for i in range(len(step.axes)) if self._may_cut(i))
@@ -169,7 +170,7 @@ class StepGeometry:
         cut: Any = False
         for a in self.reduced:
             cut = cut | (inner[a] < self.sizes[a])
-        return np.where(cut, round_up(self.accumulated.elements(inner) * self.step.accumulator.size, 8), 0)
+        return np.where(cut, round_up(self.accumulated.elements(inner) * self.step.accumulator.size, self.unit), 0)
 
     def scratch_bytes(self, inner: Sizes, cores: int) -> Any:
         """Bytes of scratch for the tile: the most that a call asks for."""
@@ -177,7 +178,7 @@ class StepGeometry:
         for call in self.step.calls:
             if call.kernel.scratch is not None:
                 most = np.maximum(most, _scratch(call.kernel.scratch, [inner[a] for a in call.axes], cores))
-        return round_up(most, 8)
+        return round_up(most, self.unit)
 
 
 def _scratch(rule: Any, extents: list[Any], cores: int) -> Any:
@@ -232,9 +233,7 @@ def _tiles(size: int, outer: int, inner: int) -> list[_Tiles]:
     return result
 
 
-def loaded_bytes(
-    geometry: StepGeometry, operand: OperandGeometry, outer: Sequence[int], inner: Sequence[int], order: Sequence[int]
-) -> int:
+def loaded_bytes(geometry: StepGeometry, operand: OperandGeometry, outer: Sequence[int], inner: Sequence[int], order: Sequence[int]) -> int:
     """Bytes that loads of the operand move in the inner loops of all outer boxes.
 
     It is loaded for the first box, then whenever one of its axes moves between consecutive inner boxes, also from one outer box to the

@@ -45,6 +45,11 @@ class PlanOptions:
                 raise UsageError(Problem(f"{name} '{value}' is not known", remedy=f"use one of: {', '.join(known)}"))
 
 
+LEAST_L1 = 512
+"""Bytes of L1 below which nothing is planned: tiles of a few points would be legal, but the controller would work a hundred times longer on
+each than the cores."""
+
+
 def plan(program: Program, platform: Platform, options: PlanOptions | None = None) -> Plan:
     """The plan of a program; sets the home of every storage. The plan is checked before it is returned.
 
@@ -77,6 +82,7 @@ class _Planner:
         self.usable = {level: platform.levels[level].usable for level in Level}
 
     def run(self) -> Plan:
+        self._check_l1()
         home = Level.L3 if self.options.home == "L3" else Level.L2
         for storage in self.alive:
             storage.home = home
@@ -114,9 +120,7 @@ class _Planner:
 
     def _movable(self, step: int) -> list[Storage]:
         """Storages whose move frees bytes of L2 at that step."""
-        return [
-            s for s, life in self.alive.items() if s.home is Level.L2 and (not in_arena(s) or life.first <= step <= life.last)
-        ]
+        return [s for s, life in self.alive.items() if s.home is Level.L2 and (not in_arena(s) or life.first <= step <= life.last)]
 
     def _excess(self, slack: int) -> Excess | None:
         """The worst overflow of L2 if every step had its smallest tiles."""
@@ -132,9 +136,7 @@ class _Planner:
     def _constants(self, level: Level) -> int:
         """Bytes of constants and state at home in a level."""
         alignment = self.platform.levels[level].alignment
-        return sum(
-            round_up(s.size, max(alignment, s.alignment)) for s in self.alive if s.home is level and not in_arena(s)
-        )
+        return sum(round_up(s.size, max(alignment, s.alignment)) for s in self.alive if s.home is level and not in_arena(s))
 
     def _groups(self, level: Level) -> list[Group]:
         chosen = [s for s in self.alive if s.home is level and in_arena(s)]
@@ -234,13 +236,9 @@ class _Planner:
         for index, (step, tiling) in enumerate(zip(self.program.steps, tilings, strict=True)):
             l1, accumulator, scratch, used = self._l1(step, tiling)
             most = max(most, used)
-            l2 = tuple(
-                TileBuffers(buffer[0], tuple(offsets[index, number])) if buffer else None for number, buffer in enumerate(tiling.l2)
-            )
+            l2 = tuple(TileBuffers(buffer[0], tuple(offsets[index, number])) if buffer else None for number, buffer in enumerate(tiling.l2))
             result.steps.append(
-                StepPlan(
-                    step, tiling.outer, tiling.inner, tiling.order, tuple(l1), l2, accumulator, scratch, tiling.cores, tiling.cost
-                )
+                StepPlan(step, tiling.outer, tiling.inner, tiling.order, tuple(l1), l2, accumulator, scratch, tiling.cores, tiling.cost)
             )
         result.arenas = {
             Level.L1: Arena(Level.L1, most, most),
@@ -249,7 +247,10 @@ class _Planner:
         }
         result.use = [
             LevelUse(
-                level, self.platform.levels[level].bytes, self._constants(level), result.arenas[level].size,
+                level,
+                self.platform.levels[level].bytes,
+                self._constants(level),
+                result.arenas[level].size,
                 self.platform.levels[level].reserved,
             )
             for level in Level
@@ -270,6 +271,16 @@ class _Planner:
         step = self.program.steps[excess.step]
         sizes = {i: o.tensor.storage.size for i, o in enumerate(step.operands) if not is_literal(o)}
         return does_not_fit(step, Level.L2, given + excess.bytes, given, sizes)
+
+    def _check_l1(self) -> None:
+        given = self.usable[Level.L1]
+        if given >= LEAST_L1 or not self.program.steps:
+            return
+        sizes = {(s, i): o.tensor.bytes for s in self.program.steps for i, o in enumerate(s.operands) if not is_literal(o)}
+        step, operand = max(sizes, key=lambda key: sizes[key], default=(self.program.steps[0], 0))
+        what = f"step '{step.name}' does not fit into L1: at least {LEAST_L1} bytes needed, {given} bytes given"
+        why = f"smaller tiles of tensor '{step.operands[operand].tensor.source}' would cost far more control than computation"
+        raise DoesNotFitError(Problem(what, why, "give more L1 (--l1)", node=step.node, operator=step.operator))
 
     def _check_l3(self, placed: _Placed) -> None:
         needed = self._constants(Level.L3) + placed.layout.size

@@ -32,9 +32,10 @@ Points = tuple[np.ndarray, np.ndarray]
 
 
 def far_bytes(operand: OperandGeometry, outer: Sizes, platform: Platform) -> Any:
-    """Bytes of an L2 tile buffer: padded for what an L3 read writes past its end."""
+    """Bytes of an L2 tile buffer: padded for what the last L3 read of a tile writes past its end, as every read is rounded up."""
     rounding = platform.levels[Level.L3].read_rounding
-    return round_up(operand.buffer_bytes(outer), math.lcm(operand.unit, rounding))
+    past = rounding - 1 if operand.reads and operand.elem % rounding else 0
+    return round_up(operand.elements(outer) * operand.elem + past, math.lcm(operand.unit, rounding))
 
 
 def copies(operand: OperandGeometry, tile: Sizes, within: Sizes, double: bool) -> Any:
@@ -47,9 +48,7 @@ def copies(operand: OperandGeometry, tile: Sizes, within: Sizes, double: bool) -
 class Search:
     """far: per operand whether it is at home in L3; l1, l2: bytes for buffers."""
 
-    def __init__(
-        self, geometry: StepGeometry, far: Sequence[bool], l1: int, l2: int, cores: int, double: bool, platform: Platform
-    ) -> None:
+    def __init__(self, geometry: StepGeometry, far: Sequence[bool], l1: int, l2: int, cores: int, double: bool, platform: Platform) -> None:
         self.geometry, self.l1, self.l2, self.cores, self.double, self.platform = geometry, l1, l2, cores, double, platform
         self.far = [f and not o.literal for f, o in zip(far, geometry.operands, strict=True)]
         self.orders = _orders(geometry)
@@ -187,9 +186,7 @@ class Search:
         if any(self.far) or any(i < n for i, n in zip(inner, self.geometry.sizes, strict=True)):
             return True
         costs = self.platform.costs
-        cycles = estimate(
-            self.geometry, self.far, list(outer), list(inner), self.orders[0], self.cores, self.double, self.platform
-        )
+        cycles = estimate(self.geometry, self.far, list(outer), list(inner), self.orders[0], self.cores, self.double, self.platform)
         return min(float(cycles.compute), float(cycles.l2)) > costs.tile_cycles + costs.fork_cycles
 
     def _around(self, outer: np.ndarray, inner: np.ndarray) -> Iterator[Points]:
@@ -231,9 +228,7 @@ class Search:
         orders = self.orders
         if len(cut) <= 4:
             orders = [[*whole, *p, *self.geometry.reduced] for p in itertools.permutations(cut)]
-        prices = [
-            float(_price(estimate(self.geometry, self.far, outer, inner, o, self.cores, self.double, self.platform))) for o in orders
-        ]
+        prices = [float(_price(estimate(self.geometry, self.far, outer, inner, o, self.cores, self.double, self.platform))) for o in orders]
         return list(orders[prices.index(min(prices))])
 
 

@@ -50,8 +50,9 @@ class Tiling:
     cost: StepCost
 
     @property
-    def l2_bytes(self) -> int:
-        return sum(b * c for b, c in filter(None, self.l2))
+    def l1_bytes(self) -> int:
+        """Bytes of L1 that the step takes."""
+        return sum(b * c for b, c in filter(None, self.l1)) + self.accumulator + self.scratch
 
 
 def signature(step: Step, far: Sequence[bool]) -> Hashable:
@@ -65,9 +66,9 @@ def signature(step: Step, far: Sequence[bool]) -> Hashable:
 def tile_step(step: Step, far: Sequence[bool], budget: Budget, platform: Platform) -> Tiling:
     """The best tiling found. far: per operand whether it is at home in L3. Raises DoesNotFitError if even the smallest tile does not fit.
 
-    What does not fit double-buffered is tried single-buffered, then with fewer cores (their scratch).
+    What does not fit double-buffered, or barely, is tried single-buffered, then with fewer cores (their scratch).
     """
-    geometry = StepGeometry(step)
+    geometry = StepGeometry(step, tile_alignment(platform))
     has_scratch = any(call.kernel.scratch is not None for call in step.calls)
     cores = [budget.cores] + [c for c in (4, 2, 1) if c < budget.cores and has_scratch]
     best: Tiling | None = None
@@ -76,7 +77,8 @@ def tile_step(step: Step, far: Sequence[bool], budget: Budget, platform: Platfor
             found = _search(geometry, far, budget, count, double, platform)
             if found is not None and (best is None or found.cost.total < best.cost.total):
                 best = found
-            if found is not None:
+            # where L1 is crowded and no L3 transfers are to be hidden, single buffers leave room for larger tiles
+            if found is not None and (any(far) or found.l1_bytes * 2 < budget.l1):
                 break
         # fewer cores are only worth a look where scratch crowds the tiles out
         if best is not None and best.scratch * 4 < budget.l1:
@@ -86,24 +88,25 @@ def tile_step(step: Step, far: Sequence[bool], budget: Budget, platform: Platfor
     return best
 
 
+def tile_alignment(platform: Platform) -> int:
+    """The strictest alignment of the levels that tile buffers lie in."""
+    return max(platform.levels[Level.L1].alignment, platform.levels[Level.L2].alignment)
+
+
 def smallest_l2(step: Step, far: Sequence[bool], platform: Platform) -> int:
     """Bytes of L2 that the step's tile buffers take at least."""
-    geometry = StepGeometry(step)
+    geometry = StepGeometry(step, tile_alignment(platform))
     tile = geometry.smallest
     return sum(int(far_bytes(o, tile, platform)) for o, f in zip(geometry.operands, far, strict=True) if f and not o.literal)
 
 
-def _search(
-    geometry: StepGeometry, far: Sequence[bool], budget: Budget, cores: int, double: bool, platform: Platform
-) -> Tiling | None:
+def _search(geometry: StepGeometry, far: Sequence[bool], budget: Budget, cores: int, double: bool, platform: Platform) -> Tiling | None:
     found = Search(geometry, far, budget.l1, budget.l2, cores, double, platform).run()
     if found is None:
         return None
     outer, inner, order = found
     there = [f and not o.literal for o, f in zip(geometry.operands, far, strict=True)]
-    l1 = tuple(
-        None if o.literal else (int(o.buffer_bytes(inner)), int(copies(o, inner, outer, double))) for o in geometry.operands
-    )
+    l1 = tuple(None if o.literal else (int(o.buffer_bytes(inner)), int(copies(o, inner, outer, double))) for o in geometry.operands)
     l2 = tuple(
         (int(far_bytes(o, outer, platform)), int(copies(o, outer, geometry.sizes, double))) if f else None
         for o, f in zip(geometry.operands, there, strict=True)

@@ -76,9 +76,7 @@ class Platform:
     dma_l3: Dma
     costs: Costs
 
-    def with_overrides(
-        self, l1: int | None = None, l2: int | None = None, l3: int | None = None, cores: int | None = None
-    ) -> Platform:
+    def with_overrides(self, l1: int | None = None, l2: int | None = None, l3: int | None = None, cores: int | None = None) -> Platform:
         """The platform with other sizes: l1, l2, l3 are the bytes that data may use, what is reserved lies outside them. A size that
         would reach into the reserved bytes is cut down to what is free.
 

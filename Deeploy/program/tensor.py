@@ -103,7 +103,7 @@ class Tensor:
     @property
     def is_dense(self) -> bool:
         """Row-major without gaps: axes of length 1 may have any stride."""
-        return all(n == 1 or s == d for n, s, d in zip(self.shape, self.strides, dense_strides(self.shape)))
+        return all(n == 1 or s == d for n, s, d in zip(self.shape, self.strides, dense_strides(self.shape), strict=True))
 
 
 @dataclass(eq=False)

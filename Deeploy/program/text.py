@@ -33,7 +33,9 @@ def _tensor(tensor: Tensor) -> str:
 
 
 def _step(step: Step) -> list[str]:
-    axes = ", ".join(f"{a.name}={a.size}{'' if a.kind.value == 'parallel' else ' reduced'}{'' if a.tileable else ' whole'}" for a in step.axes)
+    axes = ", ".join(
+        f"{a.name}={a.size}{'' if a.kind.value == 'parallel' else ' reduced'}{'' if a.tileable else ' whole'}" for a in step.axes
+    )
     lines = [f"step     {step.name} ({step.operator} '{step.node}') over {axes}; {step.macs} MACs"]
     lines += [f"  {i}: {_operand(step, o)}" for i, o in enumerate(step.operands)]
     for call in step.calls:

@@ -85,9 +85,7 @@ def _check_node(view, binding: Binding, runs: list[StepTrace], tolerance: Tolera
     if any(t.name not in writes for t in binding.outputs):
         return NodeCheck(binding.node, view.op, False)
     expected = operator.reference(view, inputs)
-    outputs = tuple(
-        compare(t.source, writes[t.name], np.asarray(e), tolerance) for t, e in zip(binding.outputs, expected, strict=False)
-    )
+    outputs = tuple(compare(t.source, writes[t.name], np.asarray(e), tolerance) for t, e in zip(binding.outputs, expected, strict=False))
     return NodeCheck(binding.node, view.op, True, outputs)
 
 

@@ -40,9 +40,7 @@ class RunOptions:
     @staticmethod
     def of(args: argparse.Namespace) -> RunOptions:
         tolerance = Tolerance(ATOL if args.atol is None else args.atol, RTOL if args.rtol is None else args.rtol)
-        return RunOptions(
-            args.simulator, args.checks, args.compare, args.inputs, args.rounds, tolerance, float(args.timeout), args.output
-        )
+        return RunOptions(args.simulator, args.checks, args.compare, args.inputs, args.rounds, tolerance, float(args.timeout), args.output)
 
 
 @dataclass
@@ -141,9 +139,7 @@ def run(path: Path, options: Options, run_options: RunOptions, progress: Callabl
             progress(f"simulating with checks {check.value}")
             modes.append(_simulate(compiled, manifest, folder, Path(scratch), check, golden, run_options))
         l3, l2 = l3_of(folder)
-    return RunResult(
-        compiled.model.name, compiled.platform.name, run_options, golden.source, modes, l3, l2, compiled.project.notes
-    )
+    return RunResult(compiled.model.name, compiled.platform.name, run_options, golden.source, modes, l3, l2, compiled.project.notes)
 
 
 def _golden(path: Path, model: Model, options: RunOptions) -> Golden:

@@ -1,7 +1,8 @@
 """Reads the trace that an observed project writes (Observe.c): the variables before and after each step.
 
 The file is 8 bytes "DPTRACE1", then records of five little-endian uint32 (round from 1, step, phase, tensor, bytes) followed by the
-tensor's dense row-major data. phase: 0 before the step (what it reads), 1 after it (what it wrote); tensor: index in the manifest's tensors.
+tensor's dense row-major data. phase: 0 before the step (what it reads), 1 after it (what it wrote); tensor: index in the
+manifest's tensors.
 """
 
 from __future__ import annotations

@@ -26,7 +26,7 @@ static int64_t dp_truncate(float x, int32_t type) {
 
 DP_INLINE float dp_to_float(const void *p, int32_t type, int32_t i) {
   if (type == DP_F32) return ((const float *)p)[i];
-  if (type == DP_U64) return (float)((const uint64_t *)p)[i];
+  if (type == DP_U64) return (float)((const dp_u64 *)p)[i];
   /* Up to 32 bits the conversion needs no 64-bit arithmetic. */
   if (dp_bits(type) < 32 || type == DP_I32) return (float)(int32_t)dp_load(p, type, i);
   return (float)dp_load(p, type, i);

@@ -5,11 +5,11 @@
 
 #include "dp_rows.h"
 
-/* The elements may be floats: these types may alias anything. */
+/* The elements may be floats: these types may alias anything. 64-bit elements are aligned to 4 bytes. */
 typedef uint8_t __attribute__((may_alias)) dp_copy_word_1;
 typedef uint16_t __attribute__((may_alias)) dp_copy_word_2;
 typedef uint32_t __attribute__((may_alias)) dp_copy_word_4;
-typedef uint64_t __attribute__((may_alias)) dp_copy_word_8;
+typedef uint64_t __attribute__((may_alias, aligned(4))) dp_copy_word_8;
 
 #define DP_COPY(bytes)                                                                        \
   void dp_copy_##bytes(const dp_args *args, const dp_team *team) {                            \

@@ -44,8 +44,9 @@ DP_INLINE int64_t op_sign(int64_t x, int wide) { return x == 0 ? 0 : x < 0 && !w
     void *z = args->t[2].ptr;                                                                                            \
     dp_rows r;                                                                                                           \
     for (dp_rows_first(&r, args, team, c->rank, 3); r.run > 0; dp_rows_next(&r)) {                                       \
+      const int32_t n = r.run, sx = r.step[0], sy = r.step[1], sz = r.step[2];                                           \
       int32_t ix = r.at[0], iy = r.at[1], iz = r.at[2];                                                                  \
-      for (int32_t i = 0; i < r.run; i++, ix += r.step[0], iy += r.step[1], iz += r.step[2])                             \
+      for (int32_t i = 0; i < n; i++, ix += sx, iy += sy, iz += sz)                                                      \
         dp_store(z, tz, iz, op_##name(dp_load(x, tx, ix), dp_load(y, ty, iy), wide));                                    \
     }                                                                                                                    \
   }                                                                                                                      \

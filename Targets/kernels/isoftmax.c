@@ -1,6 +1,7 @@
-/* dp_isoftmax_*, dp_itamax_*: integer softmax approximations of whole lines; see softmax.h. */
+/* dp_isoftmax_*, dp_itamax_*: integer softmax approximations of whole lines; see isoftmax.h. */
+#include "isoftmax.h"
+
 #include "dp_lines.h"
-#include "softmax.h"
 
 /* d = x - max;  z = min(-d / log2, 31);  p = d + z * log2;  e = (a * (p + b)^2 + c) >> z;  y = e * levels / sum(e).
  * The element that is the maximum gives a*b*b + c > 0, so the sum is positive. */

@@ -17,19 +17,15 @@ DP_INLINE void rows_requant(const dp_args *args, const dp_team *team, int32_t ty
     const void *x = args->t[0].ptr;
     const int32_t *mul = (const int32_t *)args->t[1].ptr + r.at[1], *add = (const int32_t *)args->t[2].ptr + r.at[2];
     uint8_t *y = (uint8_t *)args->t[3].ptr + r.at[3];
+    const int32_t n = r.run, sx = r.step[0], sm = r.step[1], sa = r.step[2], sy = r.step[3];
     int32_t ix = r.at[0];
-    if (r.step[1] == 0 && r.step[2] == 0) {
+    if (sm == 0 && sa == 0) {
       const int32_t m = *mul, b = *add;
-      for (int32_t i = 0; i < r.run; i++, ix += r.step[0], y += r.step[3]) *y = (uint8_t)dp_requantize(dp_load(x, type, ix), m, b, &q);
+      for (int32_t i = 0; i < n; i++, ix += sx, y += sy) *y = (uint8_t)dp_requantize(dp_load(x, type, ix), m, b, &q);
       continue;
     }
-    for (int32_t i = 0; i < r.run; i++) {
+    for (int32_t i = 0; i < n; i++, ix += sx, mul += sm, add += sa, y += sy)
       *y = (uint8_t)dp_requantize(dp_load(x, type, ix), *mul, *add, &q);
-      ix += r.step[0];
-      mul += r.step[1];
-      add += r.step[2];
-      y += r.step[3];
-    }
   }
 }
 
@@ -45,20 +41,18 @@ DP_INLINE void rows_requantized_add(const dp_args *args, const dp_team *team, in
   const dp_requant qa = {c->shift_a, c->lo_a, c->hi_a, c->wide_a};
   const dp_requant qb = {c->shift_b, c->lo_b, c->hi_b, c->wide_b};
   const dp_requant q = {c->shift, c->lo, c->hi, c->wide};
+  const int32_t mul_a = c->mul_a, add_a = c->add_a, mul_b = c->mul_b, add_b = c->add_b;
   dp_rows r;
   for (dp_rows_first(&r, args, team, c->rank, 5); r.run > 0; dp_rows_next(&r)) {
     const int32_t *mul = (const int32_t *)args->t[2].ptr + r.at[2], *add = (const int32_t *)args->t[3].ptr + r.at[3];
     uint8_t *y = (uint8_t *)args->t[4].ptr + r.at[4];
+    const void *ta = args->t[0].ptr, *tb = args->t[1].ptr;
+    const int32_t n = r.run, s0 = r.step[0], s1 = r.step[1], sm = r.step[2], sa = r.step[3], sy = r.step[4];
     int32_t ia = r.at[0], ib = r.at[1];
-    for (int32_t i = 0; i < r.run; i++) {
-      const int32_t a = dp_requantize(dp_load(args->t[0].ptr, type_a, ia), c->mul_a, c->add_a, &qa);
-      const int32_t b = dp_requantize(dp_load(args->t[1].ptr, type_b, ib), c->mul_b, c->add_b, &qb);
+    for (int32_t i = 0; i < n; i++, ia += s0, ib += s1, mul += sm, add += sa, y += sy) {
+      const int32_t a = dp_requantize(dp_load(ta, type_a, ia), mul_a, add_a, &qa);
+      const int32_t b = dp_requantize(dp_load(tb, type_b, ib), mul_b, add_b, &qb);
       *y = (uint8_t)dp_requantize((int64_t)a + b, *mul, *add, &q);
-      ia += r.step[0];
-      ib += r.step[1];
-      mul += r.step[2];
-      add += r.step[3];
-      y += r.step[4];
     }
   }
 }

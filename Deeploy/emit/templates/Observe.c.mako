@@ -3,7 +3,7 @@
  * Before each step every variable that it reads, after it every variable that it writes is appended to the file DP_TRACE (default
  * trace.bin): 8 bytes "DPTRACE1", then records of five little-endian uint32 (round, step, phase, tensor, bytes) and the dense row-major
  * data. phase: 0 before the step, 1 after it; tensor: index in the manifest's list of tensors. With DP_RANDOM=SEED in the environment
- * the variables that a step reads are filled with random values of their proven range before they are recorded. */
+ * the variables that a graph node reads are filled with random values of their proven range before they are recorded. */
 #include "Network.h"
 
 #ifdef DP_OBSERVE
@@ -27,7 +27,7 @@ static const observed tensors[] = {
   {{NULL, 0, 0, 0, 0, 0, 0, {0}, {0}}, 0, 0, 0},
 % endif
 };
-/* Per step the slices of `list` that it reads and that it writes. */
+/* Per step three slices of `list`: what it reads and no earlier step of its node has touched, what else it reads, what it writes. */
 static const uint32_t list[] = {${", ".join(map(str, observed_list)) or 0}};
 static const uint32_t begins[] = {${", ".join(map(str, observed_begins)) or 0}};
 
@@ -90,13 +90,13 @@ static void record(const observed *t, uint32_t index, uint32_t step, uint32_t ph
 static void before(uint32_t step) {
   uint32_t i;
   if (step == 0) round_number++;
-  for (i = begins[2 * step]; random_state && i < begins[2 * step + 1]; i++) fill(&tensors[list[i]], list[i]);
-  for (i = begins[2 * step]; i < begins[2 * step + 1]; i++) record(&tensors[list[i]], list[i], step, 0);
+  for (i = begins[3 * step]; random_state && i < begins[3 * step + 1]; i++) fill(&tensors[list[i]], list[i]);
+  for (i = begins[3 * step]; i < begins[3 * step + 2]; i++) record(&tensors[list[i]], list[i], step, 0);
 }
 
 static void after(uint32_t step) {
   uint32_t i;
-  for (i = begins[2 * step + 1]; i < begins[2 * step + 2]; i++) record(&tensors[list[i]], list[i], step, 1);
+  for (i = begins[3 * step + 2]; i < begins[3 * step + 3]; i++) record(&tensors[list[i]], list[i], step, 1);
   if (step + 1 == ${prefix}_STEPS) fflush(trace);
 }
 

@@ -1,0 +1,31 @@
+"""Paths and small helpers that several tests use."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+ROOT = Path(__file__).resolve().parent.parent
+NETWORKS = ROOT / "DeeployTest/networks"
+CORPUS = ROOT.parent / "shared/corpus"
+MODELS = CORPUS / "deeploy/Models"
+
+needs_corpus = pytest.mark.skipif(not CORPUS.is_dir(), reason="the shared corpus is absent")
+
+
+def deeploy(*arguments: object, timeout: float = 300) -> subprocess.CompletedProcess[str]:
+    """Runs the command line in a process of its own."""
+    command = [sys.executable, "-m", "Deeploy", *map(str, arguments)]
+    return subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=timeout)
+
+
+def deeploy_json(*arguments: object) -> dict[str, Any]:
+    """Runs a command that must succeed and returns its JSON object."""
+    done = deeploy(*arguments, "--json")
+    assert done.returncode == 0, done.stderr or done.stdout
+    return json.loads(done.stdout)

@@ -372,13 +372,21 @@ def never_in_flight(hop: Hop, operand: int, copy: str | None) -> bool:
 
 def add_kernel_faults(project: Project) -> None:
     """In the convolutions' walk over the points of a core. No kernel needs a barrier, so a right one is added to skip."""
-    overlap, counter, barrier, skipped, overflow = (
+    overlap, everything, counter, barrier, skipped, overflow = (
         project.fault(name)
-        for name in ("overlapping core ranges", "unsynchronised counter", "right barrier", "one core skips a barrier", "signed overflow")
+        for name in (
+            "overlapping core ranges",
+            "every core does everything",
+            "unsynchronised counter",
+            "right barrier",
+            "one core skips a barrier",
+            "signed overflow",
+        )
     )
     extra = f"""
   static volatile int32_t counter;
   if (dp_mutant({overlap}) && at > 0) at--;
+  if (dp_mutant({everything})) at = 0, end = n[0] * n[1] * n[2] * n[3] * n[4];
   if (dp_mutant({counter})) counter = counter + 1;
   if (dp_mutant({barrier}) || (dp_mutant({skipped}) && dp_team_rank(team) != 1)) dp_team_barrier(team);"""
     project.kernel = Text((targets_dir() / "kernels" / "conv.c").read_text())
@@ -456,6 +464,7 @@ FAULTS = (
     ("far", "store before the barrier", ALL_CHECKS),
     ("near", "off-by-one in L1", ADDRESS),
     ("near", "overlapping core ranges", (TSAN,)),
+    ("near", "every core does everything", (TSAN,)),
     ("near", "unsynchronised counter", (TSAN,)),
     ("near", "signed overflow", ADDRESS),
     ("near", "misaligned access", ADDRESS),

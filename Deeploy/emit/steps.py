@@ -1,4 +1,4 @@
-"""Steps as the templates of Network.c need them: tables of axes and operands, arguments of calls, buffers per level."""
+"""Steps as the templates of Network.c need them: tables of axes, operands, calls and buffers."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from Deeploy.emit import literals
 from Deeploy.emit.layout import has_pointer, home, pointer
 from Deeploy.errors import DefectError
-from Deeploy.plan.result import Block, StepPlan, TileBuffers
+from Deeploy.plan.result import StepPlan, TileBuffers
 from Deeploy.program.step import Access, AxisKind, KernelCall, Operand
 from Deeploy.program.tensor import ConstantBuffer, Level
 
@@ -25,15 +25,6 @@ class OperandView:
     far: TileBuffers | None
 
     @property
-    def slot(self) -> str:
-        """The variable of the operand's L1 slot in a step function."""
-        return f"x{self.index}"
-
-    @property
-    def far_slot(self) -> str:
-        return f"y{self.index}"
-
-    @property
     def loads(self) -> bool:
         return self.literal is None and self.operand.access is not Access.WRITE
 
@@ -42,11 +33,14 @@ class OperandView:
         return self.operand.access is not Access.READ
 
     @property
-    def base(self) -> str:
-        """The address of the operand's first element, as an integer."""
-        tensor = self.operand.tensor
-        offset = tensor.offset + self.operand.offset * tensor.dtype.size
-        return f"(uintptr_t){pointer(tensor)}" + (f" + {offset}u" if offset > 0 else f" - {-offset}u" if offset else "")
+    def pointer(self) -> str:
+        """The variable with the address of the operand's storage."""
+        return pointer(self.operand.tensor)
+
+    @property
+    def offset(self) -> int:
+        """Bytes from the beginning of its storage to the operand's first element."""
+        return self.operand.tensor.offset + self.operand.offset * self.operand.tensor.dtype.size
 
     @property
     def comment(self) -> str:
@@ -70,14 +64,6 @@ class OperandView:
     @property
     def axes_mask(self) -> int:
         return sum(1 << a for a in {a for a, _ in self.terms})
-
-    def moves(self, plan: StepPlan, hop: str) -> bool:
-        """Whether the operand's tile can change within the inner ("l2") or the outer ("l3") loop."""
-        for a, _ in self.terms:
-            size = plan.step.axes[a].size
-            if hop == "l2" and plan.inner[a] < min(plan.outer[a], size) or hop == "l3" and plan.outer[a] < size:
-                return True
-        return False
 
 
 @dataclass(frozen=True)
@@ -122,11 +108,6 @@ class StepView:
     @property
     def comment(self) -> str:
         return literals.comment(f"{self.plan.step.operator} {self.plan.step.node}")
-
-    @property
-    def blocks(self) -> list[tuple[str, Block]]:
-        named = (("acc", self.plan.accumulator), ("scratch", self.plan.scratch))
-        return [(name, block) for name, block in named if block is not None]
 
 
 def view_step(index: int, plan: StepPlan) -> StepView:

@@ -1,13 +1,13 @@
 <%namespace name="t" file="step.c.mako"/>\
 <%def name="opened(b)">\
 <% first = "t_" + b.tensors[0].name; level = "l2" if b.level.name == "L2" else "l3" %>\
-  ${first} = dp_open_${level}(net.${level}, ${b.offset}u, ${b.size}u);
+  ${first} = (uintptr_t)dp_open_${level}(net.state.${level}, ${b.offset}u, ${b.size}u);
 % for x in b.tensors[1:]:
   t_${x.name} = ${first};
 % endfor
 </%def>\
 <%def name="closed(b)">\
-  dp_close_${"l2" if b.level.name == "L2" else "l3"}(t_${b.tensors[0].name}, ${b.size}u);
+  dp_close_${"l2((void *)" if b.level.name == "L2" else "l3("}t_${b.tensors[0].name}, ${b.size}u);
 </%def>\
 <%def name="table(name, ios)">\
 const dp_io ${prefix}_${name}[] = {
@@ -24,7 +24,7 @@ const dp_io ${prefix}_${name}[] = {
 static uintptr_t ${name}(uint32_t index) {
   switch (index) {
 % for i, x in enumerate(tensors):
-    case ${i}: return ${"(uintptr_t)t_" + x.name if x.storage.size else "0"};
+    case ${i}: return ${"t_" + x.name if x.storage.size else "0"};
 % endfor
     default: return 0;
   }
@@ -69,7 +69,7 @@ int ${prefix}_${function}(uint32_t index, void *data, uint32_t bytes) {
 #include <math.h>
 #include <string.h>
 
-#include "dp_tile.h"
+#include "dp_step.h"
 % for header in headers:
 #include "${header}"
 % endfor
@@ -93,26 +93,14 @@ static DP_ALIGN(${o.storage.alignment}) uint8_t ${o.symbol}[${o.storage.size}];
 % endif
 % endfor
 
-/* ---- one pointer per tensor: the beginning of its storage ------------------------------------------------------------------------- */
+/* ---- one address per tensor: the beginning of its storage, in L2 or in L3 ------------------------------------------------------------ */
 
 % for x in pointers:
-% if level_of(x).name == "L3":
-static dp_l3 t_${x.name};
-% elif id(x.storage) in arrays:
-static ${"const " if x.storage.role.name == "CONSTANT" else ""}void *const t_${x.name} = ${arrays[id(x.storage)]};
-% else:
-static void *t_${x.name};
-% endif
+static uintptr_t t_${x.name};
 % endfor
 
 static struct {
-  void *l1, *l2; /* arenas */
-  dp_l3 l3;
-  dp_slot near_slot[${max_operands}], far_slot[${max_operands}]; /* tile buffers in L1 and in L2 */
-  dp_source source[${max_operands}], home[${max_operands}];     /* where the inner and the outer loop find an operand */
-  dp_args args;
-  dp_box at;     /* the last tile of the inner loop */
-  uint8_t begun; /* whether `at` is of this step */
+  dp_state state;
   uint8_t ready; /* Init has succeeded */
   uint8_t open;  /* the inputs of the next run are open */
   uint8_t done;  /* the outputs of the last run are open */
@@ -124,8 +112,6 @@ static struct {
 % for s in steps:
 /* step ${s.index}: ${s.comment} */
 ${t.tables(s)}
-${t.inner(s)}
-${t.step(s)}
 % endfor
 static void RunNetwork(void *unused) {
   (void)unused;
@@ -135,7 +121,7 @@ static void RunNetwork(void *unused) {
 ${opened(b)}\
 % endfor
   dp_step_begin(${s.index}u);
-  ${s.name}();
+  dp_step_run(&${s.name}, &net.state);
   dp_step_end(${s.index}u);
 % for b in closes[s.index]:
 ${closed(b)}\
@@ -182,12 +168,12 @@ ${opened(b)}\
 
 static int init_network(void) {
 % if arenas["L2"]:
-  net.l2 = dp_arena_l2(${arenas["L2"]}u);
-  if (!net.l2) return ${prefix}_NO_MEMORY;
+  net.state.l2 = dp_arena_l2(${arenas["L2"]}u);
+  if (!net.state.l2) return ${prefix}_NO_MEMORY;
 % endif
 % if arenas["L3"]:
-  net.l3 = dp_arena_l3(${arenas["L3"]}u);
-  if (!net.l3) return ${prefix}_NO_MEMORY;
+  net.state.l3 = dp_arena_l3(${arenas["L3"]}u);
+  if (!net.state.l3) return ${prefix}_NO_MEMORY;
 % endif
 % for o in owned:
 <% first = "t_" + o.tensors[0].name %>\
@@ -198,8 +184,14 @@ static int init_network(void) {
 % for x in o.tensors[1:]:
   t_${x.name} = ${first};
 % endfor
-% elif o.file:
+% else:
+% if o.file:
   if (dp_load_file_to_l2(${o.symbol}, "${o.file}", ${o.storage.size}u)) return ${prefix}_NO_FILE;
+% endif
+  ${first} = (uintptr_t)${o.symbol};
+% for x in o.tensors[1:]:
+  t_${x.name} = ${first};
+% endfor
 % endif
 % endfor
 % for b in buffers:
@@ -252,10 +244,10 @@ void ${prefix}_Free(void) {
 % endif
 % endfor
 % if arenas["L3"]:
-  if (net.l3) dp_arena_l3_free(net.l3, ${arenas["L3"]}u);
+  if (net.state.l3) dp_arena_l3_free(net.state.l3, ${arenas["L3"]}u);
 % endif
 % if arenas["L2"]:
-  if (net.l2) dp_arena_l2_free(net.l2, ${arenas["L2"]}u);
+  if (net.state.l2) dp_arena_l2_free(net.state.l2, ${arenas["L2"]}u);
 % endif
   memset(&net, 0, sizeof net);
 }
@@ -272,14 +264,14 @@ int ${prefix}_Run(void) {
 % endif
 % endfor
 % if arenas["L1"]:
-  net.l1 = dp_arena_l1(${arenas["L1"]}u);
-  if (!net.l1) return ${prefix}_NO_MEMORY;
+  net.state.l1 = dp_arena_l1(${arenas["L1"]}u);
+  if (!net.state.l1) return ${prefix}_NO_MEMORY;
 % endif
   begin_round();
   dp_cluster_call(RunNetwork, NULL);
 % if arenas["L1"]:
-  dp_arena_l1_free(net.l1, ${arenas["L1"]}u);
-  net.l1 = NULL;
+  dp_arena_l1_free(net.state.l1, ${arenas["L1"]}u);
+  net.state.l1 = NULL;
 % endif
 % for i in consumed:
   net.set[${i}] = 0;
@@ -294,7 +286,7 @@ uintptr_t ${prefix}_observed_address(uint32_t index);
 uintptr_t ${prefix}_observed_address(uint32_t index) {
   switch (index) {
 % for i, x in observed:
-    case ${i}: return (uintptr_t)t_${x.name};
+    case ${i}: return t_${x.name};
 % endfor
     default: return 0;
   }

@@ -101,7 +101,7 @@ static void copy_rows(const dp_copy *c) {
     uint8_t *to = (uint8_t *)(c->to.at + (uintptr_t)i * c->to.stride);
     const uint8_t *from = (const uint8_t *)(c->from.at + (uintptr_t)i * c->from.stride);
     if (dp_host.check == DP_CHECK_TSAN)
-      dp_agent_copy(to, from, c->to.row_bytes);
+      dp_agent_move(to, from, c->to.row_bytes);
     else
       memcpy(to, from, c->to.row_bytes);
   }
@@ -230,12 +230,27 @@ static void add_to_flight(dp_flight *f, const dp_copy *c) {
 }
 
 #ifdef DP_HOST_TSAN
+/* Accesses the rows of one side, rows that touch as one. */
+static void see_rows(const dp_rows *r, int writes) {
+  const int dense = r->stride == r->row_bytes;
+  const size_t bytes = dense ? (size_t)r->rows * r->row_bytes : r->row_bytes;
+  for (uint32_t i = 0; i < (dense ? 1u : r->rows); i++) {
+    const uintptr_t at = r->at + (uintptr_t)i * r->stride;
+    if (writes)
+      dp_agent_write((uint8_t *)at, bytes);
+    else
+      dp_agent_read((const uint8_t *)at, bytes);
+  }
+}
+
 static void copy_as_engine(dp_flight *f, const dp_copy *c) {
   void *me = __tsan_get_current_fiber();
   __tsan_release(&f->sync_issue);
   __tsan_switch_to_fiber(f->fiber, DP_NO_SYNC);
   __tsan_acquire(&f->sync_issue);
   copy_rows(c);
+  see_rows(&c->from, 0);
+  see_rows(&c->to, 1);
   __tsan_release(&f->sync_done);
   __tsan_switch_to_fiber(me, DP_NO_SYNC);
 }

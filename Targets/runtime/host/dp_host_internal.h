@@ -69,7 +69,9 @@ void dp_memory_finish(void);
 void dp_dma_check_idle(dp_level level, const dp_buffer *buffer);
 void dp_dma_finish(void);
 
-/* Plain copies, instrumented in ThreadSanitizer builds only: the transfer as the sanitizer sees it. */
-void dp_agent_copy(uint8_t *to, const uint8_t *from, size_t bytes);
+/* The transfer as ThreadSanitizer sees it: reading bytes, and writing bytes that have been moved there, which it does not see. */
+void dp_agent_read(const uint8_t *from, size_t bytes);
+void dp_agent_write(uint8_t *to, size_t bytes);
+void dp_agent_move(uint8_t *to, const uint8_t *from, size_t bytes);
 
 #endif

@@ -67,15 +67,6 @@ typedef struct dp_region {
   int32_t lo[DP_RANK], ext[DP_RANK], pad[DP_RANK];
 } dp_region;
 
-/* The tile buffers of one operand at one level. now: the copy that the current tile is in (0 if there is only one). Each copy has its own
- * handle, for the load that fills it and for the store that empties it. */
-typedef struct dp_slot {
-  void *buffer[2];
-  dp_region region[2];
-  dp_dma dma[2];
-  uint8_t now;
-} dp_slot;
-
 /* First box of the loop over `within` (NULL: the whole space) with the tile sizes of `loop`. */
 void dp_box_first(dp_box *box, const dp_space *space, const dp_box *within, dp_loop loop);
 /* Next box; returns 0 if there is none. The last tile of an axis may be smaller. */

@@ -1,4 +1,4 @@
-"""The host runtime proves itself: faults put into generated projects and kernels are caught, the projects without them pass.
+"""The host runtime proves itself: faults put into generated projects, tile loops and kernels are caught, and without them all passes.
 
 Every fault is a small edit of the C text behind a switch, `dp_mutant(number)`, that the environment sets: one build per check flavour
 serves all faults of a project, and switch 0 is the project as it was generated. An edit whose place is no longer found fails.
@@ -38,6 +38,7 @@ pytestmark = pytest.mark.skipif(shutil.which("gcc") is None, reason="gcc is not 
 SWITCH = """
 #include <stdlib.h>
 int dp_mutant(int number);
+int dp_mutant_step; /* the step that runs */
 static int chosen;
 __attribute__((constructor)) static void choose(void) {
   const char *text = getenv("DP_MUTANT");
@@ -45,7 +46,9 @@ __attribute__((constructor)) static void choose(void) {
 }
 int dp_mutant(int number) { return number == chosen; }
 """
-DECLARATION = "int dp_mutant(int number);\n"
+DECLARATION = "int dp_mutant(int number);\nextern int dp_mutant_step;\n"
+WAITS, CONSTANTS = 10000, 20000
+"""Where the numbers of waits and of operands begin."""
 
 
 # ---- projects -----------------------------------------------------------------------------------------------------------------------
@@ -76,7 +79,7 @@ class Text:
 
 @dataclass(frozen=True)
 class Wait:
-    """A call of dp_dma_<hop>_wait. copy: of the tile buffers, None for the current one. equivalent: nothing is ever in flight there."""
+    """A wait of one operand in one loop of one step. equivalent: nothing is ever in flight there."""
 
     number: int
     text: str
@@ -85,13 +88,12 @@ class Wait:
 
 @dataclass
 class Project:
-    """A generated project with all its faults built in. faults: name -> number."""
+    """A generated project with all its faults built in: the texts that are built instead of its own and of the library's."""
 
     name: str
     compiled: Compiled
     folder: Path
-    network: Text
-    kernel: Text | None = None
+    texts: dict[str, Text]
     faults: dict[str, int] = field(default_factory=dict)
     waits: list[Wait] = field(default_factory=list)
     programs: dict[CheckMode, Path] = field(default_factory=dict)
@@ -101,6 +103,10 @@ class Project:
     def steps(self) -> list[StepPlan]:
         return self.compiled.plans[0].steps
 
+    @property
+    def loops(self) -> Text:
+        return self.texts["dp_step.c"]
+
     def fault(self, name: str) -> int:
         assert name not in self.faults
         self.faults[name] = next(self.numbers)
@@ -108,9 +114,8 @@ class Project:
 
     def build(self, builder: HostBuilder) -> list[tuple[CheckMode, Callable[[], Path]]]:
         """The two builds, to be called in any order; lazy and eager are one."""
-        (self.folder / "Network.c").write_text(self.network.text)
-        if self.kernel is not None:  # it is linked instead of the library's member with the same symbols
-            (self.folder / "conv_faults.c").write_text(self.kernel.text)
+        for name, text in self.texts.items():  # linked instead of the library's members with the same symbols
+            (self.folder / name).write_text(text.text)
         (self.folder / "switch.c").write_text(SWITCH)
         sources = sorted(self.folder.glob("*.c"))
 
@@ -140,26 +145,15 @@ class Project:
 
 @dataclass(frozen=True)
 class Hop:
-    """One of the two loops of a step in the text. compute: the call that works on the current tiles."""
+    """One of the two loops of a step. level: the one that its tiles come from, l2 or l3."""
 
     index: int
     plan: StepPlan
     level: str
 
     @property
-    def function(self) -> str:
-        return f"k{self.index}_inner" if self.level == "l2" else f"k{self.index}"
-
-    @property
-    def compute(self) -> str:
-        return r"    dp_fork\(" if self.level == "l2" else rf"    k{self.index}_inner\(&box\);"
-
-    @property
     def buffers(self) -> tuple[TileBuffers | None, ...]:
         return self.plan.l1 if self.level == "l2" else self.plan.l2
-
-    def slot(self, operand: int) -> str:
-        return f"{'x' if self.level == 'l2' else 'y'}{operand}"
 
     def tiles(self, operand: int) -> int:
         """How many tiles of the operand one run of the loop goes through."""
@@ -193,7 +187,11 @@ def generate(name: str, folder: Path, home: str, replan: Callable[[Plan], None] 
         replan(compiled.plans[0])
     names = [v.name for v in compiled.model.graph.inputs]
     emit_project(compiled, folder, dict(zip(names, load_inputs(MODEL, compiled.model), strict=True)), observe=False)
-    return Project(name, compiled, folder, Text((folder / "Network.c").read_text()))
+    texts = {"Network.c": folder / "Network.c", "dp_step.c": targets_dir() / "runtime" / "common" / "dp_step.c"}
+    project = Project(name, compiled, folder, {name: Text(path.read_text()) for name, path in texts.items()})
+    for i in range(len(project.steps)):
+        project.texts["Network.c"].edit("RunNetwork", rf"dp_step_run\(&k{i}, ", rf"dp_mutant_step = {i};\n  \g<0>")
+    return project
 
 
 def double_l1(plan: Plan) -> None:
@@ -249,111 +247,108 @@ def busy_hop(project: Project, level: str) -> Hop:
     return next(h for h in hops if h.busy(Access.READ) and h.busy(Access.WRITE))
 
 
-# ---- faults of the generated code -----------------------------------------------------------------------------------------------------
+# ---- faults of the loops ---------------------------------------------------------------------------------------------------------------
 
 
 def add_transfer_faults(project: Project, level: str) -> None:
     """The four faults of a tile loop, in the loop of the level."""
-    hop = busy_hop(project, level)
-    read, write = hop.busy(Access.READ)[0], hop.busy(Access.WRITE)[0]
-    text, step = project.network, f"k{hop.index}"
-    slot = hop.slot(read)
-
-    moved = rf"if \(more && dp_moved\(&{step}_x{read}, &box, &next\)\) \{{\n      const int other = {slot}->now \^ 1;\n.*?\n    \}}\n"
+    text = project.loops
+    loop, compute, hop = ("inner_loop", r"call_kernels\(", "DP_NEAR") if level == "l2" else ("outer_loop", r"inner_loop\(", "DP_FAR")
     n = project.fault("prefetch into a live buffer")
-    block = text.edit(hop.function, moved, lambda m: m[0].replace("if (", f"if (!dp_mutant({n}) && ", 1))[0]
-    block = block.replace("if (", f"if (dp_mutant({n}) && ", 1).replace("->now ^ 1;", "->now;", 1)
-    text.edit(hop.function, hop.compute, lambda m: f"    {block}{m[0]}")
+    text.edit("prefetch", r"slot->now \^ 1u;", rf"slot->now ^ !dp_mutant({n});")
+    call = text.edit(loop, r"if \(more\) (prefetch\([^;]*;)", rf"if (more && !dp_mutant({n})) \1")[1]
+    text.edit(loop, rf"settle\(step, state, {hop}\);", rf"\g<0>\n    if (more && dp_mutant({n})) {call}")
 
-    slot = hop.slot(write)
-    store = rf"if \(dp_last\(&{step}_space, &box\)\)\n      dp_move_{level}\(&{slot}->dma\[[^;]*, DP_OUT\);\n"
     n = project.fault("store before the barrier")
-    block = text.edit(hop.function, store, lambda m: m[0].replace("if (", f"if (!dp_mutant({n}) && ", 1))[0]
-    block = block.replace("if (", f"if (dp_mutant({n}) && ", 1)
-    text.edit(hop.function, hop.compute, lambda m: f"    {block}{m[0]}")
+    call = text.edit(loop, rf"store\(step, state, {hop}, &box\);", rf"if (!dp_mutant({n})) \g<0>")[0]
+    text.edit(loop, compute, rf"if (dp_mutant({n})) {call}\n    \g<0>")
 
-    for name, operand in (("missing wait", read), ("source reused before wait", write)):
-        n, slot = project.fault(name), hop.slot(operand)
-        text.edit(hop.function, rf"dp_dma_{level}_wait\(&{slot}->dma\[{slot}->now\]\);", rf"if (!dp_mutant({n})) \g<0>")
+    missing, reused = project.fault("missing wait"), project.fault("source reused before wait")
+    skipped = f"(hop == {hop} && ((dp_mutant({missing}) && o->loads) || (dp_mutant({reused}) && o->stores)))"
+    text.edit("settle", r"if \((buffers_of\(&step->operand\[i\], hop\)->copies)\) wait_for", rf"if (\1 && !{skipped}) wait_for")
+    text.edit("settle", r"    dp_slot \*slot =", r"    const dp_step_operand *o = &step->operand[i];\n\g<0>")
 
 
 def add_access_faults(project: Project) -> None:
-    """Off by one and misaligned: a step works on more than its tile; a kernel gets a table of words at an odd address."""
+    """Off by one and misaligned: a step works on more than its tile; kernels get tables of words at odd addresses."""
     add = next(i for i, p in enumerate(project.steps) if p.step.operator == "RequantizedAdd")
     n = project.fault("off-by-one in L1")
-    project.network.edit(f"k{add}_inner", r"net\.args\.n\[0\] = box\.n\[0\]", lambda m: f"{m[0]} + dp_mutant({n})")
-
-    step = next(i for i, p in enumerate(project.steps) if p.step.operator == "RequantizedConv")
-    operands = enumerate(project.steps[step].step.operands)
-    x = next(f"x{i}" for i, o in operands if o.access is Access.READ and o.tensor.dtype.size == 4)
-    m = project.fault("misaligned access")
-    project.network.edit(
-        f"k{step}_inner",
-        rf"(&{x}->region\[{x}->now\], )({x}->buffer\[{x}->now\])\);",
-        lambda f: f"{f[1]}(uint8_t *){f[2]} + dp_mutant({m}));",
+    project.loops.edit(
+        "call_kernels", r"args->n\[k\] = box->n\[call->axis\[k\]\]", rf"\g<0> + (dp_mutant({n}) && dp_mutant_step == {add} && k == 0)"
     )
+    n = project.fault("misaligned access")
+    tile = r"(&slot->region\[slot->now\], )(slot->buffer\[slot->now\]\);)"
+    project.loops.edit("call_kernels", tile, rf"\1(uint8_t *)\2".replace(");", f" + (dp_mutant({n}) && o->op->elem == 4));"))
 
 
 def add_buffer_faults(project: Project, level: str) -> None:
     """Buffers at wrong places of their arena, and an arena that is too large."""
     hop = busy_hop(project, level)
-    blocks = sorted((o, b.bytes) for b in hop.buffers if b is not None for o in b.offsets)
-    offset, size = next(b for a, b in zip(blocks, blocks[1:], strict=False) if a[0] + a[1] > b[0] - 4)
-    near = "l1" if level == "l2" else "l2"
-    arena = project.compiled.plans[0].arenas[Level.L1 if near == "l1" else Level.L2].size
-    overlap, outside, odd = (project.fault(name) for name in ("overlap", "outside", "odd offset"))
-    project.network.edit(
-        f"k{hop.index}",
-        rf"dp_open_{near}\(net\.{near}, {offset}u, {size}u\)",
-        f"dp_open_{near}(net.{near}, {offset}u - 4u * (uint32_t)dp_mutant({overlap}) + 2u * (uint32_t)dp_mutant({odd}), "
-        f"{size}u + {arena}u * (uint32_t)dp_mutant({outside}))",
+    places = {o: (i, c) for i, b in enumerate(hop.buffers) if b is not None for c, o in enumerate(b.offsets)}
+    ends = {o + b.bytes for b in hop.buffers if b is not None for o in b.offsets}
+    operand, copy = next(place for offset, place in sorted(places.items()) if any(offset - 4 < end <= offset for end in ends))
+    written = hop.busy(Access.WRITE)[0]
+    near, side = ("l1", "near") if level == "l2" else ("l2", "far")
+    inside = Level.L1 if near == "l1" else Level.L2
+    arena, limit = project.compiled.plans[0].arenas[inside].size, project.compiled.platform.levels[inside].usable
+    overlap, outside, odd, small = (project.fault(name) for name in ("overlap", "outside", "odd offset", "too small"))
+    here = f"(uint32_t)(dp_mutant_step == {hop.index} && i == {operand} && copy == {copy})"
+    there = f"(uint32_t)(dp_mutant_step == {hop.index} && i == {written} && dp_mutant({small}))"
+    project.loops.edit(
+        "open_buffers",
+        rf"(dp_open_{near}\(state->{near}, o->{side}\.offset\[copy\])(, o->{side}\.bytes)\)",
+        rf"\1 + {here} * (2u * (uint32_t)dp_mutant({odd}) - 4u * (uint32_t)dp_mutant({overlap}))\2 + "
+        rf"{here} * {arena}u * (uint32_t)dp_mutant({outside}) - {there})",
     )
-    written = hop.buffers[hop.busy(Access.WRITE)[0]]
-    assert written is not None
-    n = project.fault("too small")
-    opened = rf"(dp_open_{near}\(net\.{near}, {written.offsets[0]}u[^;]*)\);"
-    project.network.edit(f"k{hop.index}", opened, lambda m: f"{m[1]} - (uint32_t)dp_mutant({n}));")
-    limit = project.compiled.platform.levels[Level.L1 if near == "l1" else Level.L2].usable
     n = project.fault("level exceeded")
-    function = r"Deeploy_Run" if near == "l1" else "init_network"
-    project.network.edit(function, rf"dp_arena_{near}\({arena}u\)", f"dp_arena_{near}({arena}u + {limit}u * (uint32_t)dp_mutant({n}))")
+    function = "Deeploy_Run" if near == "l1" else "init_network"
+    more = rf"\1 + {limit}u * (uint32_t)dp_mutant({n}))"
+    project.texts["Network.c"].edit(function, rf"(dp_arena_{near}\({arena}u)\)", more)
 
 
 def add_constant_faults(project: Project) -> None:
     """Tile loads from just behind and just before arrays of constants."""
+    number = f"({CONSTANTS} + (dp_mutant_step * 8 + (int)i) * 2)"
+    shift = f"(uintptr_t)o->op->elem * (uintptr_t)(dp_mutant({number}) - dp_mutant({number} + 1))"
+    project.loops.edit("open_buffers", r"(dp_source_storage\(source, o->op, [^;]*)\);", rf"\1 + {shift});")
     for index, plan in enumerate(project.steps):
         for i, operand in enumerate(plan.step.operands):
             tensor = operand.tensor
-            if tensor.storage.role is not Role.CONSTANT or not isinstance(tensor, ConstantBuffer) or tensor.literal is not None:
-                continue
-            assert tensor.storage.home is Level.L2 and tensor.bytes == tensor.storage.size
-            behind, before = (project.fault(f"{side} {tensor.name}") for side in ("behind", "before"))
-            size = tensor.dtype.size
-            project.network.edit(
-                f"k{index}",
-                rf"(dp_source_storage\(&net\.source\[{i}\], &k{index}_x{i}, \(uintptr_t\)t_{tensor.name})\)",
-                rf"\1 + {size}u * (uintptr_t)dp_mutant({behind}) - {size}u * (uintptr_t)dp_mutant({before}))",
-            )
+            if tensor.storage.role is Role.CONSTANT and isinstance(tensor, ConstantBuffer) and tensor.literal is None:
+                assert tensor.storage.home is Level.L2 and tensor.bytes == tensor.storage.size
+                project.faults[f"behind {tensor.name}"] = CONSTANTS + (index * 8 + i) * 2
+                project.faults[f"before {tensor.name}"] = CONSTANTS + (index * 8 + i) * 2 + 1
+
+
+# ---- waits -----------------------------------------------------------------------------------------------------------------------------
 
 
 def add_wait_faults(project: Project) -> None:
-    """Every wait in the text, one at a time."""
+    """Every wait of every operand in every loop, one at a time. (No operand of the network is updated in place.)"""
+    number = f"({WAITS} + ((dp_mutant_step * 2 + (int)hop) * 8 + (int)i) * 4)"
+    places = {"settle": 0, "drain": 1, "prefetch": 3, "advance": 3}
+    text = project.loops
+    assert len(re.findall(r"\bwait_for\(", text.text)) == len(places) + 1, "there are waits that this test does not know"
+    for function, place in places.items():
+        shift = " + (int)copy" if function == "drain" else ""
+        text.edit(function, r"wait_for\(([^;]*);", rf"{{\n      if (!dp_mutant({number} + {place}{shift})) wait_for(\1;\n    }}")
+    for index, plan in enumerate(project.steps):
+        outer = any(b is not None for b in plan.l2)
+        for hop in [Hop(index, plan, "l2")] + [Hop(index, plan, "l3")] * outer:
+            for i, buffers in enumerate(hop.buffers):
+                if buffers is None:
+                    continue
+                first = WAITS + ((index * 2 + (hop.level == "l3")) * 8 + i) * 4
+                written = plan.step.operands[i].access is Access.WRITE
+                for copy in [None, *range(buffers.copies)] if written else [None]:
+                    place = "settle" if copy is None else f"drain of copy {copy}"
+                    where = f"step {index}, {hop.level}, operand {i}, {place}"
+                    project.waits.append(Wait(first + (0 if copy is None else copy + 1), where, never_in_flight(hop, i, copy)))
 
-    def guarded(m: re.Match[str]) -> str:
-        function = re.findall(r"^static void k(\d+)(?:_inner)?\(", m.string[: m.start()], re.MULTILINE)[-1]
-        hop = Hop(int(function), project.steps[int(function)], m["level"])
-        number = next(project.numbers)
-        project.waits.append(Wait(number, f"step {hop.index}: {m['call']}", never_in_flight(hop, int(m["operand"]), m["copy"])))
-        return f"if (!dp_mutant({number})) {m['call']}"
 
-    wait = r"(?P<call>dp_dma_(?P<level>l[23])_wait\(&[xy](?P<operand>\d+)->dma\[(?:(?P<copy>[01])|[xy]\d+->now|other)\]\);)"
-    text = project.network.text
-    project.network.text = re.sub(wait, guarded, text)
-    assert len(project.waits) == text.count("_wait(") > 20
-
-
-def never_in_flight(hop: Hop, operand: int, copy: str | None) -> bool:
-    """Whether the structure of the loops shows that a wait finds nothing in flight.
+def never_in_flight(hop: Hop, operand: int, copy: int | None) -> bool:
+    """Whether the structure of the loops shows that a wait finds nothing in flight. copy: that is waited for at the end, None: the wait
+    before a tile is worked on.
 
     Only of written operands: the tiles of one run of the loop take the copies in turn, and the run ends with a wait for every copy. So the
     wait before a tile is written has something to wait for from the second turn of the copies on, and the wait for a copy at the end if the
@@ -364,7 +359,7 @@ def never_in_flight(hop: Hop, operand: int, copy: str | None) -> bool:
     if hop.plan.step.operands[operand].access is not Access.WRITE:
         return False
     tiles = hop.tiles(operand)
-    return tiles <= buffers.copies if copy is None else tiles <= int(copy)
+    return tiles <= buffers.copies if copy is None else tiles <= copy
 
 
 # ---- faults of kernels ------------------------------------------------------------------------------------------------------------------
@@ -389,9 +384,9 @@ def add_kernel_faults(project: Project) -> None:
   if (dp_mutant({everything})) at = 0, end = n[0] * n[1] * n[2] * n[3] * n[4];
   if (dp_mutant({counter})) counter = counter + 1;
   if (dp_mutant({barrier}) || (dp_mutant({skipped}) && dp_team_rank(team) != 1)) dp_team_barrier(team);"""
-    project.kernel = Text((targets_dir() / "kernels" / "conv.c").read_text())
-    project.kernel.edit("conv_points", r"dp_share\([^;]*, &at, &end\);", lambda m: m[0] + extra)
-    project.kernel.edit("conv_finish_i32", r"  conv_store\(", lambda m: f"  if (dp_mutant({overflow})) sum = sum * 65536 * 32767;\n{m[0]}")
+    kernel = project.texts["conv.c"] = Text((targets_dir() / "kernels" / "conv.c").read_text())
+    kernel.edit("conv_points", r"dp_share\([^;]*, &at, &end\);", lambda m: m[0] + extra)
+    kernel.edit("conv_finish_i32", r"  conv_store\(", lambda m: f"  if (dp_mutant({overflow})) sum = sum * 65536 * 32767;\n{m[0]}")
 
 
 # ---- building ---------------------------------------------------------------------------------------------------------------------------

@@ -12,13 +12,16 @@ from __future__ import annotations
 import argparse
 import itertools
 import json
-import subprocess
 import sys
 import time
 from collections.abc import Iterator
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
+
+from Deeploy.compiler import Options
+from Deeploy.errors import DeeployError, ExitCode
+from Deeploy.simulate.run import RunOptions, run_each
 
 ROOT = Path(__file__).resolve().parent.parent
 CORPUS = ROOT.parent / "shared/corpus"
@@ -41,17 +44,40 @@ NETWORKS = (
     "microLlama/INT8/microLlama8",
 )
 L1_SIZES = (122000, 64000, 32000, 16000)
-GOOD, DOES_NOT_FIT = 0, 4
 
 
 @dataclass(frozen=True)
 class Case:
+    """One project: it is compiled once and run with every kind of inputs in every check mode."""
+
     folder: Path
-    arguments: tuple[str, ...]
-    may_not_fit: bool = False
+    l1: int
+    buffering: str
+    home: str
+    cores: int
+    inputs: tuple[str, ...] = ("stored", "random")
+    checks: str = "all"
 
     def __str__(self) -> str:
-        return f"{self.folder.relative_to(CORPUS)} {' '.join(self.arguments)}"
+        options = f"--l1 {self.l1} --buffering {self.buffering} --home {self.home} --cores {self.cores}"
+        return f"{self.folder.relative_to(CORPUS)} {options} --checks {self.checks} --inputs {'|'.join(self.inputs)}"
+
+    @property
+    def may_not_fit(self) -> bool:
+        """A small L1 may be too small for a network's smallest tiles: then the refusal (exit 4) is right."""
+        return self.l1 < 64000
+
+
+@dataclass(frozen=True)
+class Outcome:
+    case: Case
+    code: int
+    text: str
+    seconds: float
+
+    @property
+    def refused(self) -> bool:
+        return self.code == ExitCode.DOES_NOT_FIT and self.case.may_not_fit
 
 
 def folders() -> list[Path]:
@@ -59,56 +85,34 @@ def folders() -> list[Path]:
 
 
 def full() -> Iterator[Case]:
-    """Every combination. A small L1 may be too small for a network's smallest tiles: then the refusal (exit 4) is right."""
-    for folder in folders():
-        for l1, buffering, home, cores, inputs in itertools.product(
-            L1_SIZES, ("single", "double"), ("L2", "L3"), (1, 3, 8), ("stored", "random")
-        ):
-            yield case(folder, l1, buffering, home, cores, inputs)
+    """Every combination; the order visits every folder early."""
+    for l1, buffering, home, cores in itertools.product(L1_SIZES, ("double", "single"), ("L3", "L2"), (8, 3, 1)):
+        for folder in folders():
+            yield Case(folder, l1, buffering, home, cores)
 
 
 def sample() -> Iterator[Case]:
-    """Every network and edge case at least once; the axes of the matrix are walked diagonally."""
-    combinations = list(
-        zip(
-            itertools.cycle(L1_SIZES),
-            itertools.cycle(("double", "single", "double")),
-            itertools.cycle(("L3", "L2", "L3", "L3", "L2")),
-            itertools.cycle((8, 1, 8, 3)),
-            [("stored", "random")[i // 3 % 2] for i in range(60)],
-            strict=False,
-        )
-    )
-    heavy = {MODELS / n for n in NETWORKS if "CCT_2" in n or "CCT_1_32" in n or "128" in n or "Llama" in n}
-    for index, folder in enumerate(folders()):
-        repeats = 1 if folder in heavy else 2
-        for k in range(repeats):
-            yield case(folder, *combinations[(2 * index + k) % len(combinations)], light=folder in heavy)
+    """Every network and edge case at least once; the options are walked diagonally."""
+    buffering, homes, cores = ("double", "single", "double"), ("L3", "L2", "L3", "L3", "L2"), (8, 1, 8, 3)
+    for k, folder in enumerate(folders()):
+        inputs = ("stored", "random") if k % 2 else ("random", "stored")
+        yield Case(folder, L1_SIZES[k % 4], buffering[k % 3], homes[k % 5], cores[k // 2 % 4], inputs)
 
 
-def case(folder: Path, l1: int, buffering: str, home: str, cores: int, inputs: str, light: bool = False) -> Case:
-    arguments = ("--l1", str(l1), "--buffering", buffering, "--home", home, "--cores", str(cores), "--inputs", inputs)
-    arguments += ("--checks", "lazy" if light else "all", "--compare", "all")
-    return Case(folder, arguments, may_not_fit=l1 < 64000)
-
-
-def run(item: Case) -> tuple[Case, int, str, float]:
-    command = [
-        sys.executable,
-        "-m",
-        "Deeploy",
-        "run",
-        str(item.folder),
-        "--platform",
-        "gap9",
-        "--json",
-        "--timeout",
-        "3000",
-        *item.arguments,
-    ]
+def run(case: Case) -> Outcome:
+    """Runs a case in this process."""
     start = time.monotonic()
-    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True)
-    return item, done.returncode, (done.stderr.strip() or done.stdout.strip())[-2000:], time.monotonic() - start
+    options = Options("gap9", l1=case.l1, buffering=case.buffering, home=case.home, cores=case.cores)
+    runs = [RunOptions(checks=case.checks, compare="all", inputs=i, timeout=3000) for i in case.inputs]
+    try:
+        results = run_each(case.folder, options, runs)
+        wrong = [r.text() for r in results if not r.good]
+        code, text = (ExitCode.VALUES_DIFFER, "\n".join(wrong)) if wrong else (ExitCode.GOOD, "")
+    except DeeployError as error:
+        code, text = error.exit_code, str(error)
+    except Exception as error:  # reported like a failure, so that the other cases still run
+        code, text = ExitCode.DEFECT, f"{type(error).__name__}: {error}"
+    return Outcome(case, int(code), text[-2000:], time.monotonic() - start)
 
 
 def main() -> int:
@@ -120,24 +124,23 @@ def main() -> int:
     args = parser.parse_args()
     if not CORPUS.is_dir():
         print(f"{CORPUS} is absent")
-        return 5
+        return int(ExitCode.TOOL_MISSING)
     cases = [c for c in (sample() if args.sample else full()) if args.only in str(c)]
-    passed = refused = 0
-    failed: list[str] = []
+    passed = refused = failed = 0
     log = args.log.open("w") if args.log else None
-    with ThreadPoolExecutor(args.jobs) as pool:
-        for item, code, text, seconds in pool.map(run, cases):
-            right = code == GOOD or (code == DOES_NOT_FIT and item.may_not_fit)
-            passed += code == GOOD
-            refused += code == DOES_NOT_FIT and item.may_not_fit
-            if not right:
-                failed.append(f"{item}: exit {code}: {text}")
-                print(f"FAILED {failed[-1]}", flush=True)
+    with ProcessPoolExecutor(args.jobs) as pool:
+        for outcome in pool.map(run, cases):
+            passed += outcome.code == ExitCode.GOOD
+            refused += outcome.refused
+            if outcome.code != ExitCode.GOOD and not outcome.refused:
+                failed += 1
+                print(f"FAILED {outcome.case}: exit {outcome.code}: {outcome.text}", flush=True)
             if log:
-                log.write(json.dumps({"case": str(item), "exit": code, "seconds": round(seconds, 1), "text": "" if right else text}) + "\n")
+                entry = {"case": str(outcome.case), "exit": outcome.code, "seconds": round(outcome.seconds, 1), "text": outcome.text}
+                log.write(json.dumps(entry) + "\n")
                 log.flush()
-    print(f"{refused} refused because L1 is too small for the smallest tile (exit 4)")
-    print(f"{passed + refused} passed, {len(failed)} failed")
+    print(f"{refused} of them refused because L1 is too small for the smallest tile (exit 4)")
+    print(f"{passed + refused} passed, {failed} failed")
     return 1 if failed else 0
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import argparse
 import tempfile
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
@@ -18,7 +18,7 @@ from Deeploy.frontend import Model, load
 from Deeploy.report import l3_of
 from Deeploy.simulate.compare import ATOL, RTOL, Comparison, Tolerance, compare
 from Deeploy.simulate.every import NodeCheck, check_nodes
-from Deeploy.simulate.host import CheckMode, HostBuilder, HostRun, checks_named, run_program
+from Deeploy.simulate.host import FLAVOURS, CheckMode, HostBuilder, HostRun, checks_named, run_program
 from Deeploy.simulate.oracle import RANDOM_SEED, Golden, drawn, stored
 
 HOPS = ("l3_to_l2", "l2_to_l3", "l2_to_l1", "l1_to_l2")
@@ -120,26 +120,37 @@ def _finite(entry: dict[str, Any]) -> dict[str, Any]:
     return {k: (None if isinstance(v, float) and not np.isfinite(v) else v) for k, v in entry.items()}
 
 
-def run(path: Path, options: Options, run_options: RunOptions, progress: Callable[[str], None]) -> RunResult:
+def run(path: Path, options: Options, run_options: RunOptions, progress: Callable[[str], None] = lambda stage: None) -> RunResult:
     """Compiles, runs and compares. Raises DeeployError for everything but differing values."""
-    if run_options.simulator != "host":
+    return run_each(path, options, [run_options], progress)[0]
+
+
+def run_each(
+    path: Path, options: Options, runs: Sequence[RunOptions], progress: Callable[[str], None] = lambda stage: None
+) -> list[RunResult]:
+    """Like `run` for several runs of one project, which is compiled and built only once. They differ in inputs, checks and comparing."""
+    first = runs[0]
+    if first.simulator != "host":
         remedy = "use --simulator host"
-        raise ToolMissingError(Problem(f"the simulator '{run_options.simulator}' is not available", remedy=remedy))
+        raise ToolMissingError(Problem(f"the simulator '{first.simulator}' is not available", remedy=remedy))
     compiled = compile_model(path, options, progress)
-    source = load(path, input_types=options.input_types, dims=options.dims)
-    golden = _golden(path, source, run_options)
+    goldens = [_golden(path, load(path, input_types=options.input_types, dims=options.dims), r) for r in runs]
     with tempfile.TemporaryDirectory(prefix="deeploy-run-") as scratch:
-        folder = run_options.output if run_options.output is not None else Path(scratch) / "project"
+        folder = first.output if first.output is not None else Path(scratch) / "project"
         progress("emitting")
-        names = [v.name for v in source.graph.inputs]
-        fixtures = dict(zip(names, golden.inputs, strict=True))
-        manifest = emit_project(compiled, folder, fixtures, observe=True)
-        modes = []
-        for check in checks_named(run_options.checks):
-            progress(f"simulating with checks {check.value}")
-            modes.append(_simulate(compiled, manifest, folder, Path(scratch), check, golden, run_options))
+        names = [t.source for t in compiled.project.programs[0].inputs]
+        manifest = emit_project(compiled, folder, dict(zip(names, goldens[0].inputs, strict=True)), observe=True)
+        simulation = _Simulation(compiled, manifest, folder, Path(scratch))
         l3, l2 = l3_of(folder)
-    return RunResult(compiled.model.name, compiled.platform.name, run_options, golden.source, modes, l3, l2, compiled.project.notes)
+        results = []
+        for golden, run_options in zip(goldens, runs, strict=True):
+            modes = []
+            for check in checks_named(run_options.checks):
+                progress(f"simulating with checks {check.value}")
+                modes.append(simulation.run(check, golden, run_options))
+            name, notes = compiled.model.name, compiled.project.notes
+            results.append(RunResult(name, compiled.platform.name, run_options, golden.source, modes, l3, l2, notes))
+    return results
 
 
 def _golden(path: Path, model: Model, options: RunOptions) -> Golden:
@@ -152,38 +163,64 @@ def _golden(path: Path, model: Model, options: RunOptions) -> Golden:
     return golden
 
 
-def _simulate(
-    compiled: Compiled, manifest: Manifest, folder: Path, scratch: Path, check: CheckMode, golden: Golden, options: RunOptions
-) -> ModeResult:
-    """Builds and runs one check mode; with `--compare all` once more, observed."""
-    builder = HostBuilder()
-    work = scratch / check.value
-    work.mkdir()
-    hex_folder = folder / "hex"
-    program = builder.build_project(folder, check, work / "program")
-    done = run_program(program, check, arguments=[str(options.rounds)], folder=work, files=hex_folder, timeout=options.timeout)
-    outputs = [
-        compare(t.source, np.fromfile(work / f"output_{k}.bin", t.dtype.numpy), expected, options.tolerance)
-        for k, (t, expected) in enumerate(zip(compiled.project.programs[0].outputs, golden.outputs, strict=True))
-    ]
-    report = _counters(done)
-    traffic = {hop: int(report["traffic"][hop]) // options.rounds for hop in HOPS}
-    result = ModeResult(check.value, outputs, traffic, int(report["forks"]) // options.rounds)
-    if options.compare == "all":
-        seed = RANDOM_SEED if options.inputs == "random" else None
-        observed = builder.build_project(folder, check, work / "observed", flags=("-DDP_OBSERVE",))
-        trace = work / "trace.bin"
-        run_program(
-            observed,
-            check,
-            arguments=["1"],
-            folder=work,
-            files=hex_folder,
-            timeout=options.timeout,
-            environment={"DP_TRACE": str(trace), **({} if seed is None else {"DP_RANDOM": str(seed)})},
-        )
-        result.nodes = check_nodes(compiled.model, compiled.project.programs[0], manifest.programs[0], trace, options.tolerance)
-    return result
+class _Simulation:
+    """An emitted project that is run several times; its programs are built once per way of compiling."""
+
+    def __init__(self, compiled: Compiled, manifest: Manifest, folder: Path, scratch: Path) -> None:
+        self.compiled, self.manifest, self.folder, self.scratch = compiled, manifest, folder, scratch
+        self.builder = HostBuilder()
+        self.programs: dict[str, Path] = {}
+        self.count = 0
+
+    def run(self, check: CheckMode, golden: Golden, options: RunOptions) -> ModeResult:
+        """Runs one check mode; with `--compare all` once more, watched step by step."""
+        program = self._program(check)
+        self.count += 1
+        work = self.scratch / f"run{self.count}"
+        work.mkdir()
+        files = self._files(work, golden)
+
+        def start(rounds: int, environment: dict[str, str]) -> HostRun:
+            arguments = [str(rounds)]
+            return run_program(
+                program, check, arguments=arguments, folder=work, files=files, timeout=options.timeout, environment=environment
+            )
+
+        done = start(options.rounds, {})
+        outputs = [
+            compare(t.source, np.fromfile(work / f"output_{k}.bin", t.dtype.numpy), expected, options.tolerance)
+            for k, (t, expected) in enumerate(zip(self.compiled.project.programs[0].outputs, golden.outputs, strict=True))
+        ]
+        report = _counters(done)
+        traffic = {hop: int(report["traffic"][hop]) // options.rounds for hop in HOPS}
+        result = ModeResult(check.value, outputs, traffic, int(report["forks"]) // options.rounds)
+        if options.compare == "all":
+            trace = work / "trace.bin"
+            seed = {"DP_RANDOM": str(RANDOM_SEED)} if options.inputs == "random" else {}
+            start(1, {"DP_TRACE": str(trace), **seed})
+            project = self.compiled.project.programs[0]
+            result.nodes = check_nodes(self.compiled.model, project, self.manifest.programs[0], trace, options.tolerance)
+            trace.unlink()
+        return result
+
+    def _program(self, check: CheckMode) -> Path:
+        flavour = FLAVOURS[check].name
+        if flavour not in self.programs:
+            target = self.scratch / f"program_{flavour}"
+            self.programs[flavour] = self.builder.build_project(self.folder, check, target, flags=("-DDP_OBSERVE",))
+        return self.programs[flavour]
+
+    def _files(self, work: Path, golden: Golden) -> Path:
+        """A folder with the project's data files and these inputs."""
+        files = work / "files"
+        files.mkdir()
+        program = self.manifest.programs[0]
+        for path in (self.folder / "hex").iterdir():
+            if path.name not in program.fixtures:
+                (files / path.name).symlink_to(path.resolve())
+        for name, tensor, array in zip(program.fixtures, self.compiled.project.programs[0].inputs, golden.inputs, strict=True):
+            np.ascontiguousarray(array).astype(tensor.dtype.numpy).tofile(files / name)
+        return files
 
 
 def _counters(done: HostRun) -> dict[str, Any]:

@@ -1,7 +1,7 @@
 /* Watches the network step by step, for tests on the host; built with DP_OBSERVE. Made by Deeploy ${version}. Do not edit.
  *
- * Before each step every variable that it reads, after it every variable that it writes is appended to the file DP_TRACE (default
- * trace.bin): 8 bytes "DPTRACE1", then records of five little-endian uint32 (round, step, phase, tensor, bytes) and the dense row-major
+ * If the environment has DP_TRACE=FILE, every variable that a step reads is appended to that file before it, and every variable that it
+ * writes after it: 8 bytes "DPTRACE1", then records of five little-endian uint32 (round, step, phase, tensor, bytes) and the dense row-major
  * data. phase: 0 before the step, 1 after it; tensor: index in the manifest's list of tensors. With DP_RANDOM=SEED in the environment
  * the variables that a graph node reads are filled with random values of their proven range before they are recorded. */
 #include "Network.h"
@@ -102,7 +102,8 @@ static void after(uint32_t step) {
 
 void ${prefix}_observe(void) {
   const char *name = getenv("DP_TRACE"), *seed = getenv("DP_RANDOM");
-  trace = fopen(name ? name : "trace.bin", "wb");
+  if (!name) return;
+  trace = fopen(name, "wb");
   if (!trace || fwrite("DPTRACE1", 8, 1, trace) != 1) {
     fputs("cannot write the trace\n", stderr);
     exit(1);

@@ -214,12 +214,12 @@ def test_state(tmp_path: Path, level: Level, copies: int) -> None:
 
 
 @pytest.mark.parametrize("seed", [None, "3"])
-def test_trace(tmp_path: Path, seed: str | None, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_trace(tmp_path: Path, seed: str | None) -> None:
     project = made(tmp_path, "far")
     binary = build(tmp_path / "project", CheckMode.LAZY, ("-DDP_OBSERVE",))
-    if seed is not None:
-        monkeypatch.setenv("DP_RANDOM", seed)
-    run_program(binary, CheckMode.LAZY, arguments=["2"], folder=tmp_path, files=tmp_path / "project" / "hex")
+    environment = {"DP_TRACE": "trace.bin"} if seed is None else {"DP_TRACE": "trace.bin", "DP_RANDOM": seed}
+    hex_folder = tmp_path / "project" / "hex"
+    run_program(binary, CheckMode.LAZY, arguments=["2"], folder=tmp_path, files=hex_folder, environment=environment)
     program = read_manifest(tmp_path / "project").programs[0]
     traces = list(step_traces(tmp_path / "trace.bin", program))
     assert [(t.round, t.step) for t in traces] == [(r, s) for r in (1, 2) for s in range(5)]

@@ -378,13 +378,19 @@ def add_kernel_faults(project: Project) -> None:
             "signed overflow",
         )
     )
+    kernels = targets_dir() / "kernels"
+    # rows of bytes: more accesses to eight bytes than ThreadSanitizer keeps
+    bytewise = project.fault("every core does all bytes")
+    project.texts |= {name: Text((kernels / name).read_text()) for name in ("conv.c", "requant.c", "dp_rows.h")}
+    shared = rf"\g<0>\n  if (dp_mutant({bytewise})) begin = 0, end = total;"
+    project.texts["dp_rows.h"].edit("dp_rows_first", r"dp_share\(team, total, &begin, &end\);", shared)
+    kernel = project.texts["conv.c"]
     extra = f"""
   static volatile int32_t counter;
   if (dp_mutant({overlap}) && at > 0) at--;
   if (dp_mutant({everything})) at = 0, end = n[0] * n[1] * n[2] * n[3] * n[4];
   if (dp_mutant({counter})) counter = counter + 1;
   if (dp_mutant({barrier}) || (dp_mutant({skipped}) && dp_team_rank(team) != 1)) dp_team_barrier(team);"""
-    kernel = project.texts["conv.c"] = Text((targets_dir() / "kernels" / "conv.c").read_text())
     kernel.edit("conv_points", r"dp_share\([^;]*, &at, &end\);", lambda m: m[0] + extra)
     kernel.edit("conv_finish_i32", r"  conv_store\(", lambda m: f"  if (dp_mutant({overflow})) sum = sum * 65536 * 32767;\n{m[0]}")
 
@@ -460,6 +466,7 @@ FAULTS = (
     ("near", "off-by-one in L1", ADDRESS),
     ("near", "overlapping core ranges", (TSAN,)),
     ("near", "every core does everything", (TSAN,)),
+    ("near", "every core does all bytes", (TSAN,)),
     ("near", "unsynchronised counter", (TSAN,)),
     ("near", "signed overflow", ADDRESS),
     ("near", "misaligned access", ADDRESS),

@@ -48,17 +48,21 @@ ALL_CHECKS = (CheckMode.LAZY, CheckMode.EAGER, CheckMode.TSAN)
 
 @dataclass(frozen=True)
 class Flavour:
-    """How C is compiled for a check mode. `quiet`: flags instead of `flags` for the runtime's own files (not instrumented)."""
+    """How C is compiled for a check mode. `quiet`: flags instead of `flags` for the runtime's own files (not instrumented). `link`: flags
+    for linking alone."""
 
     name: str
     flags: tuple[str, ...]
     quiet: tuple[str, ...]
+    link: tuple[str, ...] = ()
 
 
 _PLAIN = Flavour("plain", ("-O2",), ("-O2",))
 _ADDRESS_FLAGS = ("-O1", "-fno-omit-frame-pointer", "-fsanitize=address,undefined", "-fno-sanitize-recover=all", "-DDP_HOST_ASAN")
 _ADDRESS = Flavour("address", _ADDRESS_FLAGS, _ADDRESS_FLAGS)
-_THREAD = Flavour("thread", ("-O1", "-fsanitize=thread", "-DDP_HOST_TSAN"), ("-O1", "-DDP_HOST_TSAN"))
+# dp_host_race.c looks at every access before the sanitizer does.
+_WATCHED = tuple(f"-Wl,--wrap=__tsan_{access}{size}" for access in ("read", "write") for size in (1, 2, 4, 8))
+_THREAD = Flavour("thread", ("-O1", "-fsanitize=thread", "-DDP_HOST_TSAN"), ("-O1", "-DDP_HOST_TSAN"), _WATCHED)
 FLAVOURS: Mapping[CheckMode, Flavour] = {
     CheckMode.NONE: _PLAIN,
     CheckMode.LAZY: _ADDRESS,
@@ -152,7 +156,7 @@ class HostBuilder:
         with tempfile.TemporaryDirectory(dir=output.parent, prefix=".build-") as folder:
             binary = Path(folder) / "program"
             command = [self.compiler, *COMMON_FLAGS, *FLAVOURS[check].flags, *flags, *dirs]
-            _compile([*command, *map(str, sources), str(library), "-lm", "-o", str(binary)])
+            _compile([*command, *map(str, sources), str(library), *FLAVOURS[check].link, "-lm", "-o", str(binary)])
             os.replace(binary, output)
         return output
 

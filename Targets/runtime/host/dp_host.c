@@ -85,7 +85,8 @@ typedef struct dp_core {
 
 static dp_core core[DP_HOST_CORES];
 static ucontext_t controller;
-static int self; /* the running core */
+static int self;       /* the running core */
+static uint64_t forks; /* in all */
 static unsigned arrived[BARRIERS], generation[BARRIERS];
 static struct {
   dp_kernel kernel;
@@ -213,6 +214,7 @@ void dp_fork(uint32_t cores, dp_kernel kernel, const dp_args *args) {
 #endif
   dp_host.in_fork = 1;
   dp_host.count.forks++;
+  forks++;
   for (uint32_t done = 0; done < cores;) {
     const uint32_t start = next_random() % cores, backwards = next_random() & 1u;
     uint32_t ran = 0;
@@ -229,6 +231,11 @@ void dp_fork(uint32_t cores, dp_kernel kernel, const dp_args *args) {
 #ifdef DP_HOST_TSAN
   __tsan_acquire(&sync_join);
 #endif
+}
+
+uint64_t dp_host_phase(int *running) {
+  *running = self;
+  return dp_host.in_fork ? forks << 32 | core[self].barriers : 0;
 }
 
 int dp_team_rank(const dp_team *team) {

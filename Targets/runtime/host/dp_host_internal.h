@@ -61,6 +61,10 @@ void dp_host_start(void);
 void dp_memory_start(void);
 /* Whether the address belongs to the level's mapping. */
 int dp_in_level(dp_level level, uintptr_t at);
+/* Begin and bytes of the level's mapping. */
+void dp_level_range(dp_level level, uintptr_t *begin, uintptr_t *bytes);
+/* The running core, and a number that changes with every fork and every barrier that it passes; 0 outside of kernels. */
+uint64_t dp_host_phase(int *running);
 /* The open buffer that holds all of [at, at + bytes), or NULL. */
 const dp_buffer *dp_find_buffer(dp_level level, uintptr_t at, uint64_t bytes);
 void dp_memory_finish(void);

@@ -73,6 +73,11 @@ void dp_memory_start(void) {
 
 int dp_in_level(dp_level level, uintptr_t at) { return at >= memory[level].base && at < memory[level].base + memory[level].mapped; }
 
+void dp_level_range(dp_level level, uintptr_t *begin, uintptr_t *bytes) {
+  *begin = memory[level].base;
+  *bytes = memory[level].mapped;
+}
+
 /* ---- blocks -------------------------------------------------------------------------------------------------------------------- */
 
 /* Returns the planned address, 0 if there is no room. */

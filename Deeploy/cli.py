@@ -5,8 +5,11 @@ from __future__ import annotations
 import argparse
 import json
 import os
+import signal
 import sys
-from collections.abc import Callable, Sequence
+import threading
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -32,8 +35,8 @@ def parser() -> argparse.ArgumentParser:
     run.add_argument("--compare", choices=("outputs", "all"), default="outputs", help="compare the outputs, or every operator as well")
     run.add_argument("--inputs", choices=("stored", "random"), default="stored")
     run.add_argument("--rounds", type=_positive, default=1, metavar="N", help="number of runs of the network")
-    run.add_argument("--atol", type=float, default=None, help="absolute tolerance of floats (1e-4)")
-    run.add_argument("--rtol", type=float, default=None, help="relative tolerance of floats (1e-5)")
+    run.add_argument("--atol", type=_tolerance, default=None, help="absolute tolerance of floats (1e-4)")
+    run.add_argument("--rtol", type=_tolerance, default=None, help="relative tolerance of floats (1e-5)")
     run.add_argument("--timeout", type=_positive, default=300, metavar="S", help="seconds for one simulation")
     run.add_argument("-o", "--output", type=Path, metavar="DIR", help="keep the project here")
     report = commands.add_parser("report", help="show what a generated project stores and moves")
@@ -60,6 +63,8 @@ def _compile_options(command: argparse.ArgumentParser) -> None:
     command.add_argument("--expand-constants", action="store_true", help="write element-wise constants out at full size")
     command.add_argument("--input-type", action="append", default=[], metavar="NAME=DTYPE", help="storage type of an input")
     command.add_argument("--dim", action="append", default=[], metavar="NAME=N", help="value of a dynamic dimension")
+    command.add_argument("--residency", choices=("none",), default="none", help="copies that survive from call to call")
+    command.add_argument("--fusion", choices=("none",), default="none", help="fusing of steps")
     command.add_argument("--prefix", default="Deeploy", metavar="P", help="prefix of all C symbols")
     command.add_argument("--dump", type=Path, metavar="DIR", help="write the program after each stage as text")
     command.add_argument("--json", action="store_true", help="print one JSON object")
@@ -69,6 +74,16 @@ def _positive(text: str) -> int:
     if not text.isdecimal() or int(text) == 0:
         raise argparse.ArgumentTypeError(f"'{text}' is not a positive whole number")
     return int(text)
+
+
+def _tolerance(text: str) -> float:
+    try:
+        value = float(text)
+    except ValueError:
+        value = -1.0
+    if not 0 <= value < float("inf"):
+        raise argparse.ArgumentTypeError(f"'{text}' is not a number that is at least 0")
+    return value
 
 
 def _bytes(text: str) -> int:
@@ -89,6 +104,7 @@ def _pairs(option: str, items: Sequence[str]) -> dict[str, str]:
 
 def _options(args: argparse.Namespace) -> Any:
     from Deeploy.compiler import Options
+    from Deeploy.emit import check_prefix
     from Deeploy.program.dtypes import ALL, from_name
 
     types = {}
@@ -100,11 +116,10 @@ def _options(args: argparse.Namespace) -> Any:
             raise UsageError(Problem(f"--input-type {name}={value}: there is no such type", remedy=f"use one of {known}")) from None
     dims = {}
     for name, value in _pairs("--dim", args.dim).items():
-        if not value.isdecimal() or int(value) == 0:
-            raise UsageError(Problem(f"--dim {name}={value}: a dimension is a positive whole number"))
+        if not value.isdecimal():
+            raise UsageError(Problem(f"--dim {name}={value}: a dimension is a whole number that is at least 0"))
         dims[name] = int(value)
-    if not args.prefix.isidentifier() or not args.prefix.isascii() or args.prefix.startswith("_"):
-        raise UsageError(Problem(f"--prefix {args.prefix} is not a C identifier"))
+    check_prefix(args.prefix)
     return Options(
         platform=args.platform,
         l1=args.l1,
@@ -184,18 +199,49 @@ def _print(what: Any, as_json: bool) -> None:
 _COMMANDS = {"generate": _generate, "run": _run, "report": _report, "ops": _ops, "doctor": _doctor}
 
 
+class _Ended(BaseException):
+    """The process was asked to end by the signal `number`."""
+
+    def __init__(self, number: int) -> None:
+        super().__init__(number)
+        self.number = number
+
+
+@contextmanager
+def _ending_in_order() -> Iterator[None]:
+    """While it is open, a signal that would end the process raises _Ended, so that temporary folders and child processes go as well."""
+
+    def end(number: int, frame: object) -> None:
+        raise _Ended(number)
+
+    changed = []
+    if threading.current_thread() is threading.main_thread():
+        # A signal that is ignored, or that somebody else handles, stays as it is.
+        changed = [s for s in (signal.SIGTERM, signal.SIGHUP) if signal.getsignal(s) is signal.SIG_DFL]
+    for number in changed:
+        signal.signal(number, end)
+    try:
+        yield
+    finally:
+        for number in changed:
+            signal.signal(number, signal.SIG_DFL)
+
+
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Runs one command; returns its exit code. argparse ends wrong usage itself with code 2."""
+    """Runs one command; returns its exit code: 128 + the signal's number if one has ended it. argparse ends wrong usage itself with 2."""
     args = parser().parse_args(arguments)
     try:
-        return int(_COMMANDS[args.command](args))
+        with _ending_in_order():
+            return int(_COMMANDS[args.command](args))
     except DeeployError as error:
         return _fail(args, error.exit_code, [str(p) for p in error.problems])
     except BrokenPipeError:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return int(ExitCode.GOOD)
     except KeyboardInterrupt:
-        return 130
+        return 128 + signal.SIGINT
+    except _Ended as ended:
+        return 128 + ended.number
     except Exception as error:
         if os.environ.get("DEEPLOY_DEBUG"):
             raise

@@ -10,6 +10,7 @@ import numpy as np
 
 from Deeploy import operators, passes
 from Deeploy.emit import EmitOptions, Manifest, emit
+from Deeploy.errors import Problem, UsageError
 from Deeploy.frontend import Model, load, load_inputs
 from Deeploy.lower import lower
 from Deeploy.plan import Plan, PlanOptions, plan
@@ -65,7 +66,7 @@ def compile_model(path: Path, options: Options, progress: Callable[[str], None] 
     _dump(options, "1-lowered", program)
     project = Project([program], readers=model.readers, notes=model.notes)
     if options.share:
-        share(project, exclude=frozenset(model.overridable))
+        share(project, exclude=frozenset(model.source_of.get(name, name) for name in model.overridable))
         verify(program)
         _dump(options, "2-shared", program)
     progress("planning")
@@ -83,9 +84,14 @@ def _dump(options: Options, stage: str, program: Program, planned: Plan | None =
     if options.dump is not None:
         from Deeploy.program.text import describe
 
-        options.dump.mkdir(parents=True, exist_ok=True)
         tiles = {id(s.step): f"outer {s.outer} inner {s.inner} order {s.order}" for s in planned.steps} if planned else {}
-        (options.dump / f"{stage}.txt").write_text(describe(program, tiles))
+        text = describe(program, tiles)
+        try:
+            options.dump.mkdir(parents=True, exist_ok=True)
+            (options.dump / f"{stage}.txt").write_text(text, encoding="utf-8")
+        except OSError as error:
+            what = f"the dump cannot be written to '{options.dump}'"
+            raise UsageError(Problem(what, error.strerror or str(error), "give --dump a folder that can be made or written")) from None
 
 
 def emit_project(compiled: Compiled, target: Path, fixtures: Mapping[str, np.ndarray], *, observe: bool) -> Manifest:

@@ -146,7 +146,7 @@ def naive_plan(
             size, far_size = (_largest(step, operand, tile) for tile in (inn, out))
             near.append(None if literal else TileBuffers(size, tuple(at + c * ((size + 7) // 8 * 8) for c in range(copies))))
             at += 0 if literal else copies * ((size + 7) // 8 * 8)
-            far_size = (far_size + 3) // 4 * 4  # a read is rounded up
+            far_size = (far_size + 3 + 3) // 4 * 4  # a read overwrites up to 3 bytes past its end
             in_l3 = operand.tensor.storage.home is Level.L3 and not literal
             far.append(TileBuffers(far_size, tuple(take(Level.L2, far_size) for _ in range(copies))) if in_l3 else None)
         block = None

@@ -9,10 +9,12 @@ import numpy as np
 import onnx_graphsurgeon as gs
 
 from Deeploy.frontend.model import Model
+from Deeploy.operators import load_all
 from Deeploy.operators.base import Value
 from Deeploy.program import dtypes
 
 Feeds = Mapping[str, np.ndarray]
+load_all()
 
 
 class Builder:

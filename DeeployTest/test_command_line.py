@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import signal
 import subprocess
 import sys
 import time
@@ -63,8 +64,19 @@ def test_wrong_usage() -> None:
     refused(deeploy("generate", QUANT, "--platform", "gap9", "-o", "x", "--input-type", "nobody=int8"), 2, "nobody", "input")
     refused(deeploy("generate", QUANT, "--platform", "gap9", "-o", "x", "--input-type", "input=int7"), 2, "int7")
     refused(deeploy("generate", QUANT, "--platform", "gap9", "-o", "x", "--dim", "N"), 2, "NAME=VALUE")
+    refused(deeploy("generate", QUANT, "--platform", "gap9", "-o", "x", "--dim", "N=-1"), 2, "whole number")
     refused(deeploy("generate", QUANT, "--platform", "gap9", "-o", "x", "--prefix", "9p"), 2, "9p")
+    for prefix in ("dp", "DP_x"):
+        refused(deeploy("generate", QUANT, "--platform", "gap9", "-o", "x", "--prefix", prefix), 2, prefix, "prefix")
     assert not (ROOT / "x").exists()
+
+
+@pytest.mark.parametrize("place", ["/dev/null", "/proc/x", "file/below"])
+def test_dump_into_an_impossible_place(tmp_path: Path, place: str) -> None:
+    (tmp_path / "file").write_text("")
+    done = deeploy("generate", QUANT, "--platform", "gap9", "-o", tmp_path / "p", "--dump", tmp_path / place)
+    refused(done, 2, "dump", place)
+    assert not (tmp_path / "p").exists()
 
 
 def test_not_onnx_and_truncated(tmp_path: Path) -> None:
@@ -163,6 +175,65 @@ def test_output_folder_that_is_not_ours(tmp_path: Path) -> None:
     blocked = tmp_path / "file"
     blocked.write_text("")
     refused(deeploy("generate", QUANT, "--platform", "gap9", "-o", blocked / "p"), 2)
+
+
+def test_output_folder_with_somebodys_files(tmp_path: Path) -> None:
+    target = tmp_path / "p"
+    generate = ("generate", QUANT, "--platform", "gap9", "-o", target)
+    assert deeploy(*generate).returncode == 0
+    (target / "hex" / "mine.hex").write_text("measured for days")
+    refused(deeploy(*generate), 2, "'hex/mine.hex'", "has not made")
+    assert (target / "hex" / "mine.hex").read_text() == "measured for days"
+    (target / "hex" / "mine.hex").unlink()
+    assert deeploy(*generate).returncode == 0
+    refused(deeploy("generate", QUANT, "--platform", "gap9", "-o", "."), 2, "the current folder")
+
+
+def test_empty_outputs(tmp_path: Path) -> None:
+    """Results of Slice, Gather, Split, Tile and Reshape without elements, as outputs beside one with elements."""
+    tables = {"two": [2], "one": [1], "none": [], "sizes": [3, 0], "zero": [0], "shape": [0, 7]}
+    constants = [helper.make_tensor(name, TensorProto.INT64, [len(values)], values) for name, values in tables.items()]
+    nodes = [
+        helper.make_node("Relu", ["x"], ["y"]),
+        helper.make_node("Slice", ["x", "two", "one"], ["sliced"]),
+        helper.make_node("Gather", ["x", "none"], ["gathered"]),
+        helper.make_node("Split", ["x", "sizes"], ["all", "rest"]),
+        helper.make_node("Tile", ["x", "zero"], ["tiled"]),
+        helper.make_node("Reshape", ["sliced", "shape"], ["shaped"], allowzero=1),
+    ]
+    shapes = {"y": [3], "sliced": [0], "gathered": [0], "all": [3], "rest": [0], "tiled": [0], "shaped": [0, 7]}
+    model(tmp_path, nodes, [info("x", [3])], [info(name, shape) for name, shape in shapes.items()], constants)
+    x = np.array([-1, 2, 3], np.float32)
+    np.savez(tmp_path / "inputs.npz", x=x)
+    np.savez(tmp_path / "outputs.npz", **{n: {"y": np.maximum(x, 0), "all": x}.get(n, np.zeros(s, np.float32)) for n, s in shapes.items()})
+    result = deeploy_json("run", tmp_path, "--platform", "gap9", "--compare", "all", "-o", tmp_path / "p")
+    assert result["errors"] == 0 and [o["shape"] for o in result["outputs"]] == [[3], [0], [0], [3], [0], [0], [0]]
+    done = deeploy("report", tmp_path / "p")
+    assert done.returncode == 0, done.stderr
+
+
+def test_scalar_inputs(tmp_path: Path) -> None:
+    model(tmp_path, [helper.make_node("Add", ["a", "b"], ["y"])], [info("a", []), info("b", [3])], [info("y", [3])])
+    b = np.array([1, 2, 3], np.float32)
+    np.savez(tmp_path / "inputs.npz", a=np.array(0.5, np.float32), b=b)
+    np.savez(tmp_path / "outputs.npz", y=b + np.float32(0.5))
+    for inputs in ("stored", "random"):
+        result = deeploy_json("run", tmp_path, "--platform", "gap9", "--compare", "all", "--inputs", inputs)
+        assert result["errors"] == 0 and result["nodes_unchecked"] == []
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
+def test_a_stopped_generate_leaves_nothing_beside_the_project(tmp_path: Path, number: signal.Signals) -> None:
+    # The process stops itself in the middle of writing.
+    script = (
+        "import os, signal, shutil, sys; from Deeploy import cli; copy = shutil.copyfile\n"
+        f"def stop(*args): copy(*args); os.kill(os.getpid(), {int(number)})\n"
+        "shutil.copyfile = stop; cli.entry()"
+    )
+    command = [sys.executable, "-c", script, "generate", str(QUANT), "--platform", "gap9", "-o", str(tmp_path / "p")]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True)
+    refused(done, 128 + number)
+    assert not list(tmp_path.iterdir())
 
 
 def test_a_killed_generate_leaves_nothing_or_the_old_project(tmp_path: Path) -> None:

@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import filecmp
+import os
 import re
+import signal
 import subprocess
+import time
 from pathlib import Path
 
 import numpy as np
@@ -14,11 +17,14 @@ from Deeploy.emit import EmitOptions, emit, literals, read_manifest
 from Deeploy.emit.folder import write_folder
 from Deeploy.errors import DefectError, UsageError
 from Deeploy.platform import load
-from Deeploy.program.tensor import Level
+from Deeploy.program.dtypes import FLOAT32
+from Deeploy.program.program import Program, Project
+from Deeploy.program.step import Access, Axis, DimMap, KernelCall, Operand, Param, Step
+from Deeploy.program.tensor import Level, Role
 from Deeploy.report.l3 import level_reports
 from Deeploy.simulate.host import CheckMode, HostBuilder, run_program
 from Deeploy.simulate.trace import step_traces
-from DeeployTest.emit_examples import KERNELS, Example, example, naive_plan, stateful, write
+from DeeployTest.emit_examples import BLEND, KERNELS, Example, constant, example, naive_plan, stateful, variable, write
 
 MIXED = {"w1": Level.L3, "y2": Level.L3, "v1": Level.L3, "h": Level.L3, "x": Level.L3}
 CASES = {
@@ -30,6 +36,9 @@ CASES = {
     "split_outside": (MIXED, {"MatMul": (6, 7, 4), "Blend": (17,)}, {"MatMul": (6, 7, 3), "Blend": (17,)}, 2),
     "split_outside_single": (MIXED, {"MatMul": (6, 7, 4), "Blend": (36,)}, {"MatMul": (6, 7, 1), "Blend": (4,)}, 1),
 }
+
+
+OURS = '{"format": 1, "tool": "Deeploy", "programs": [], "kernels": ["conv.c"], "storages": [{"file": "w_1.hex"}]}'
 
 
 def build(folder: Path, check: CheckMode = CheckMode.NONE, flags: tuple[str, ...] = (), extra: tuple[Path, ...] = ()) -> Path:
@@ -244,7 +253,7 @@ def test_folder_is_whole_or_not_at_all(tmp_path: Path) -> None:
     target = tmp_path / "sub" / "project"
 
     def good(folder: Path) -> None:
-        (folder / "deeploy.json").write_text("{}")
+        (folder / "deeploy.json").write_text(OURS)
 
     def bad(folder: Path) -> None:
         (folder / "half").write_text("")
@@ -254,10 +263,10 @@ def test_folder_is_whole_or_not_at_all(tmp_path: Path) -> None:
         write_folder(target, bad)
     assert not target.exists() and not list(target.parent.iterdir())
     write_folder(target, good)
-    (target / "old").write_text("")
+    (target / "main.c").write_text("")
     with pytest.raises(DefectError):
         write_folder(target, bad)
-    assert (target / "old").exists()
+    assert (target / "main.c").exists()
     write_folder(target, good)
     assert [p.name for p in target.iterdir()] == ["deeploy.json"]
     assert [p.name for p in target.parent.iterdir()] == ["project"]
@@ -275,12 +284,170 @@ def test_foreign_folders_are_refused(tmp_path: Path) -> None:
     write_folder(tmp_path / "empty", lambda folder: None)
 
 
+@pytest.mark.parametrize("text", ["{}", "no json", "[]", '{"format": 1, "tool": "Other", "programs": []}', OURS.replace("1,", '"1",', 1)])
+def test_a_foreign_manifest_protects_its_folder(tmp_path: Path, text: str) -> None:
+    (tmp_path / "p").mkdir()
+    (tmp_path / "p" / "deeploy.json").write_text(text)
+    with pytest.raises(UsageError, match="was not made by this program"):
+        write_folder(tmp_path / "p", lambda folder: None)
+    assert (tmp_path / "p" / "deeploy.json").read_text() == text
+
+
+@pytest.mark.parametrize(
+    "name, known",
+    [(n, True) for n in ("Network.c", "Observe.c", "network", "output_12.bin", "trace.bin", "hex/w_1.hex", "deeploy/kernels/conv.c")]
+    + [(n, True) for n in ("deeploy/host/dp_old.c", "deeploy/include/dp_old.h")]
+    + [(n, False) for n in ("notes.txt", "output_a.bin", "hex/mine.hex", "hex/w_1.txt", "deeploy/kernels/my.c")]
+    + [(n, False) for n in (".git/", "hex/old/", "main.c/")],
+)
+def test_files_of_the_user_protect_a_project(tmp_path: Path, name: str, known: bool) -> None:
+    target = tmp_path / "p"
+    path = target / name
+    path.parent.mkdir(parents=True)
+    if name.endswith("/"):
+        path.mkdir()
+    else:
+        path.write_text("")
+    (target / "deeploy.json").write_text(OURS)
+    if known:
+        write_folder(target, lambda folder: None)
+        assert not list(target.iterdir())
+    else:
+        with pytest.raises(UsageError, match=re.escape(f"holds '{name}', which this program has not made")):
+            write_folder(target, lambda folder: None)
+        assert path.exists()
+    assert list(tmp_path.iterdir()) == [target]
+
+
+def test_everything_emitted_is_known(tmp_path: Path) -> None:
+    made(tmp_path, "far")
+    for product in ("network", "output_0.bin"):
+        (tmp_path / "project" / product).write_text("")
+    made(tmp_path, "far")
+    assert not (tmp_path / "project" / "network").exists()
+
+
+def test_links_are_followed(tmp_path: Path) -> None:
+    (tmp_path / "real").mkdir()
+    (tmp_path / "link").symlink_to("real")
+    write_folder(tmp_path / "link", lambda folder: (folder / "deeploy.json").write_text(OURS))
+    assert (tmp_path / "link").is_symlink() and (tmp_path / "real" / "deeploy.json").exists()
+    (tmp_path / "dangling").symlink_to("nothing")
+    (tmp_path / "loop").symlink_to("loop")
+    for name in ("dangling", "loop"):
+        with pytest.raises(UsageError, match="is a link to '\\w+', which is not there"):
+            write_folder(tmp_path / name, lambda folder: None)
+
+
+def test_the_current_folder_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    here = tmp_path / "a" / "b"
+    here.mkdir(parents=True)
+    (tmp_path / "link").symlink_to(here)
+    monkeypatch.chdir(here)
+    for target in (".", here, tmp_path / "link", "..", "/"):
+        with pytest.raises(UsageError, match="is a parent of the current folder" if target in ("..", "/") else "is the current folder"):
+            write_folder(Path(target), lambda folder: None)
+    write_folder(Path("../c"), lambda folder: None)
+    assert here.is_dir() and (tmp_path / "a" / "c").is_dir()
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+@pytest.mark.parametrize("nth", range(3))
+def test_signals_leave_the_old_project_or_the_new_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, number: int, nth: int) -> None:
+    """nth: the signal comes while the folder is filled, or after the first or the second renaming."""
+
+    class Stop(BaseException):
+        pass
+
+    def stop(got: int, frame: object) -> None:
+        raise Stop
+
+    def fill(folder: Path) -> None:
+        (folder / "deeploy.json").write_text(OURS + " ")
+        if nth == 0:
+            signal.raise_signal(number)
+
+    def rename(source: Path, target: Path) -> None:
+        done.append(really(source, target))
+        if len(done) == nth:
+            signal.raise_signal(number)
+
+    done: list[None] = []
+    target = tmp_path / "p"
+    write_folder(target, lambda folder: (folder / "deeploy.json").write_text(OURS))
+    really = os.rename
+    monkeypatch.setattr(os, "rename", rename)
+    before = signal.signal(number, stop)
+    try:
+        with pytest.raises(Stop):
+            write_folder(target, fill)
+        assert signal.getsignal(number) is stop
+    finally:
+        signal.signal(number, before)
+    assert (target / "deeploy.json").read_text() == (OURS if nth == 0 else OURS + " ")
+    assert list(tmp_path.iterdir()) == [target]
+
+
+def test_a_failing_swap_puts_the_old_project_back(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def rename(source: Path, target: Path) -> None:
+        if str(source).endswith(".tmp"):
+            raise OSError(28, "no space")
+        really(source, target)
+
+    target = tmp_path / "p"
+    write_folder(target, lambda folder: (folder / "deeploy.json").write_text(OURS))
+    really = os.rename
+    monkeypatch.setattr(os, "rename", rename)
+    with pytest.raises(UsageError, match="no space"):
+        write_folder(target, lambda folder: None)
+    assert (target / "deeploy.json").read_text() == OURS and list(tmp_path.iterdir()) == [target]
+
+
+def test_stale_temporary_folders_go(tmp_path: Path) -> None:
+    names = {".p.abcdefg1.tmp": 2, ".p.abcdefg2.tmp": 0, ".p.abcdefg3.tmp": 2, ".q.abcdefg1.tmp": 2, ".p.tmp": 2, ".p.abcdefg4.old": 2}
+    for name, days in names.items():
+        (tmp_path / name).mkdir()
+        (tmp_path / name / ("mine.txt" if "3" in name else "main.c")).write_text("")
+        then = time.time() - days * 86400
+        os.utime(tmp_path / name, (then, then))
+    write_folder(tmp_path / "p", lambda folder: None)
+    assert {p.name for p in tmp_path.iterdir()} == {"p", *names} - {".p.abcdefg1.tmp"}
+
+
+def test_empty_outputs_and_scalar_inputs(tmp_path: Path) -> None:
+    """y = 0.25 * a + 0.5 with a single number a, beside outputs without elements that no step writes; then with nothing but those."""
+    a = np.array(3.5, np.float32)
+    half = constant("half", np.full((), 0.5, np.float32), FLOAT32, literal=True)
+    ta, y = variable("a", (), FLOAT32, Role.INPUT), variable("y", (), FLOAT32, Role.OUTPUT)
+    empty = [variable(f"e{i}", shape, FLOAT32, Role.OUTPUT) for i, shape in enumerate([(0,), (2, 0)])]
+    call = KernelCall(BLEND, (0, 1, 2), (0,), (Param("scale", (0.25, 1.0)), Param("rank", 1)))
+    dims = [(DimMap(1, stride, ((0, 1),)),) for stride in (1, 0, 1)]
+    accesses = (Access.READ, Access.READ, Access.WRITE)
+    operands = tuple(Operand(t, access, d) for t, access, d in zip((ta, half, y), accesses, dims, strict=True))
+    step = Step("s", "s", "Blend", (Axis("i", 1),), operands, (call,))
+    for name, outputs_, tensors, steps in (("some", [y, *empty], [ta, half, y, *empty], [step]), ("only", empty, [ta, *empty], [])):
+        program = Program("network", [ta], outputs_, [], tensors, steps)
+        expected = [np.float32(0.25) * a + np.float32(0.5)] * len(steps) + [np.zeros(e.shape, np.float32) for e in empty]
+        project = Example(Project([program]), {"a": a}, [np.asarray(e) for e in expected])
+        write(project, naive_plan(program, Level.L2, {}, {}), tmp_path / name)
+        binary = build(tmp_path / name, CheckMode.LAZY, ("-DDP_OBSERVE",))
+        environment = {"DP_TRACE": str(tmp_path / "trace.bin")}
+        run_program(binary, CheckMode.LAZY, arguments=["2"], folder=tmp_path, files=tmp_path / name / "hex", environment=environment)
+        check_outputs(project, tmp_path)
+        for compiler in ("gcc -std=c11", "clang-19 -x c++"):
+            command = [*compiler.split(), "-Wall", "-Wextra", "-Werror", "-I.", "-Ideeploy/include", "-Ideeploy/kernels", "-fsyntax-only"]
+            subprocess.run([*command, "Network.c"], cwd=tmp_path / name, check=True)
+
+
 def test_refusals(tmp_path: Path) -> None:
     project = example()
     plan = naive_plan(project.program, Level.L2, {}, {})
     platform = load("gap9")
     with pytest.raises(UsageError, match="prefix"):
         emit(project.project, [plan], platform, EmitOptions(prefix="a-b"), {}, tmp_path / "p")
+    for prefix in ("dp", "DP", "Dp", "dp_net", "DP_x"):
+        with pytest.raises(UsageError, match="runtime's own"):
+            emit(project.project, [plan], platform, EmitOptions(prefix=prefix), {}, tmp_path / "p")
     with pytest.raises(UsageError, match="does not fit"):
         emit(project.project, [plan], platform, EmitOptions(kernel_path=(KERNELS,)), {"x": np.full((13, 10), 200)}, tmp_path / "p")
     assert not (tmp_path / "p").exists()

@@ -81,7 +81,7 @@ class _Squeeze(Operator):
 
 
 class _Shapes(Operator):
-    names = ("Shape", "Gather", "Concat", "Unsqueeze")
+    names = ("Gather", "Concat", "Unsqueeze")
     static_inputs = ()
 
     def infer(self, node: Node) -> list[Value]:
@@ -95,6 +95,11 @@ class _Shapes(Operator):
         if node.op == "Gather":
             return [np.take(arrays[0], arrays[1])]
         return [np.concatenate(arrays) if node.op == "Concat" else arrays[0].reshape(1)]
+
+
+class _Shape(_Shapes):
+    names = ("Shape",)
+    shape_only = True
 
 
 class _Clip(Operator):
@@ -116,7 +121,7 @@ class _Clip(Operator):
 def stand_ins(monkeypatch: pytest.MonkeyPatch) -> None:
     load_all()  # before the registry is replaced: the real declarations must not end up in the replacement
     monkeypatch.setattr(base, "_REGISTRY", {})
-    for cls in (_Elementwise, _Requant, _MatMul, _Reshape, _Squeeze, _Shapes, _Clip):
+    for cls in (_Elementwise, _Requant, _MatMul, _Reshape, _Squeeze, _Shapes, _Shape, _Clip):
         base.register(cls)
 
 
@@ -371,6 +376,7 @@ def test_external_data_beyond_two_gigabytes(tmp_path: Path) -> None:
         ({"file": "../d.bin"}, "outside the model's folder"),
         ({"file": "/etc/hostname"}, "outside the model's folder"),
         ({"file": "d.bin", "offset": 4}, "ends at byte 8"),
+        ({"file": "d.bin", "offset": -4}, "offset of its external data is negative (-4)"),
         ({"file": "d.bin", "length": 4}, "has 4 bytes where its shape [2] needs 8"),
     ],
 )
@@ -474,8 +480,6 @@ def _integer_model(weight: np.ndarray, mul: np.ndarray, elem: int = FLOAT) -> on
         (np.array([[0.0, 127.0]]), dtypes.INT8),
         (np.array([[-1, 200]], np.int32), dtypes.INT16),
         (np.zeros((1, 2)), dtypes.INT8),
-        (np.array([[0.5, 1]]), dtypes.FLOAT32),
-        (np.array([["no", "number"]]), dtypes.FLOAT32),
         (None, dtypes.INT8),
     ],
 )
@@ -488,6 +492,14 @@ def test_input_types_of_integer_networks(tmp_path: Path, array: np.ndarray | Non
     assert any(f"input 'x': {dtype} [1, 2]" in note for note in result.notes)
     assert result.values["w"].dtype is dtypes.INT8 and result.values["mul"].dtype is dtypes.INT32
     assert [(r.node, r.slot, r.bytes) for r in result.readers] == [("mm", 1, 4), ("rq", 1, 4), ("rq", 2, 4)]
+    assert load(tmp_path, input_types={"x": dtypes.INT16}).values["x"].dtype is dtypes.INT16
+
+
+@pytest.mark.parametrize("array", [np.array([[0.5, 1]]), np.array([["no", "number"]])])
+def test_stored_inputs_that_an_integer_network_cannot_read(tmp_path: Path, array: np.ndarray) -> None:
+    """Without a node that quantises, fractions at an input are a mistake in the files."""
+    save(tmp_path, _integer_model(np.ones((2, 2), np.float32), np.float32([3])), x=array)
+    refused(tmp_path, UsageError, "'x'", "not made of whole numbers", "--input-type")
     assert load(tmp_path, input_types={"x": dtypes.INT16}).values["x"].dtype is dtypes.INT16
 
 

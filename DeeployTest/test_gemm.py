@@ -145,9 +145,11 @@ def test_requantized_matmul(bias: tuple[int, ...] | None) -> None:
     a, b = whole((2, 3, 4, 5)), whole((3, 5, 6), U8)
     c = None if bias is None else whole(bias, np.int32, -5000, 5000)
     mul, add = whole((4, 1), np.int32, 1, 40), whole((1,), np.int32, -100, 100)
-    want = requantise(product(a, b) + (0 if c is None else c), mul, add, 1024, 255, True)
-    attributes = {"div": np.array([1024.0], np.float32), "n_levels": np.array([255.0]), "signed": np.array([1.0])}
+    want = requantise(product(a, b) + (0 if c is None else c), mul, add, 1024, 255, False)
+    attributes = {"div": np.array([1024.0], np.float32), "n_levels": np.array([255.0]), "signed": np.array([0.0])}
     check_node("RequantizedMatMul", [a, b, c, mul, add], attributes, [want], constants=(2, 3, 4), integers=True)
+    operator, node = make_node("RequantizedMatMul", [a, b, c, mul, add], {**attributes, "signed": 1}, constants=(2, 3, 4), integers=True)
+    assert "odd" in str(operator.problems(node)[0])
 
 
 @pytest.mark.parametrize(("a_zero", "b_zero"), [(None, None), ((), ()), ((1,), (6,)), ((5,), (1,)), ((5, 1), (1, 6)), (None, (6,))])

@@ -157,6 +157,12 @@ MISUSE = {
     "too_long": "the most is 131071",
     "no_rows": "0 rows",
     "rounding": "rounded up and leaves its buffer",
+    "rounded_rows": "rounded up and leaves its buffer of 4 bytes",
+    "rounded_array": "rounded up and goes to no buffer",
+    "engine_alignment": "not aligned to 4",
+    "engine_stride": "stride 10, ",
+    "engine_bytes": "the most is 64",
+    "engine_none": "no such engine",
     "l3_outside": "do not lie in one open buffer of L3",
     "two_engines": "other engine",
     "damaged": "damaged or out of date",
@@ -175,7 +181,14 @@ MISUSE = {
     "abort": "SIGABRT",
     "status": "status 3",
 }
-ONLY_CHECKED = {"same_bytes": "two commands of one handle"}
+ONLY_CHECKED = {
+    "same_bytes": "two commands of one handle",
+    "descending": "overwrites 3 bytes past its end, of which an earlier command of its handle wrote some",
+    "past_end_written": "writes past its end what another transfer in flight writes",
+    "past_end_read": "writes past its end what another transfer in flight reads",
+    "reads_past_end": "reads what another transfer in flight writes",
+    "reads_spoilt": "reads a byte that a read has overwritten past its end",
+}
 ONLY_ADDRESS = {"leaves_array": "leaves its array"}
 
 
@@ -202,6 +215,17 @@ def test_every_misuse_is_named(misuse_programs: dict[CheckMode, Path], check: Ch
             run_program(misuse_programs[check], check, arguments=[case], timeout=60)
         assert message in str(caught.value), case
         assert caught.value.exit_code == 6
+
+
+def test_lazy_order(misuse_programs: dict[CheckMode, Path]) -> None:
+    """The commands of a handle in order, those of different handles in an order that the seed decides."""
+    seen = set()
+    for seed in range(1, 7):
+        lines = run_program(misuse_programs[CheckMode.LAZY], CheckMode.LAZY, arguments=["order"], seed=seed, timeout=60).stdout
+        waited, *others = lines.split()
+        assert waited == "111" and all(o in ("000", "100", "110", "111") for o in others)
+        seen.add(tuple(others))
+    assert len(seen) > 1
 
 
 def test_crash_and_timeout(misuse_programs: dict[CheckMode, Path]) -> None:

@@ -232,7 +232,8 @@ def doubled(hop: Hop, at: int) -> tuple[tuple[TileBuffers | None, ...], int]:
         if buffers is None:
             placed.append(None)
             continue
-        size = (hop.bytes(operand) + 3) // 4 * 4  # loads from L3 are rounded up
+        loaded = hop.level == "l3" and hop.plan.step.operands[operand].access is not Access.WRITE
+        size = (hop.bytes(operand) + (3 if loaded else 0) + 3) // 4 * 4  # a load from L3 overwrites up to 3 bytes past its end
         step = (size + 7) // 8 * 8
         copies = 2 if hop.tiles(operand) > 1 else 1
         placed.append(TileBuffers(size, tuple(at + c * step for c in range(copies))))

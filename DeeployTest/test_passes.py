@@ -9,6 +9,7 @@ import onnx_graphsurgeon as gs
 import pytest
 
 from Deeploy.frontend.model import Model
+from Deeploy.operators.base import Exactness, Operator, Value, View, all_operators
 from Deeploy.passes import (
     batch_norm,
     dead_code,
@@ -19,6 +20,7 @@ from Deeploy.passes import (
 )
 from Deeploy.passes.duplicate_constants import _duplicateConstants
 from Deeploy.passes.edit import uses_of
+from Deeploy.program import dtypes
 from DeeployTest.pass_oracle import Builder, Feeds, evaluate
 
 RNG = np.random.default_rng(7)
@@ -444,6 +446,50 @@ def test_expanded_constants() -> None:
     _duplicateConstants(model)
     check_links(model)
     assert model.expanded == {t.name for n in model.graph.nodes for t in n.inputs if isinstance(t, gs.Constant) and t.name != "w"}
+
+
+def test_constants_of_full_size_are_listed_as_expanded() -> None:
+    b = Builder(x=floats(2, 3))
+    b.add("Mul", "x", b.const("k", np.full((2, 3), -0.0, np.float32)), out="a")
+    b.add("Relu", "a", out="r")
+    b.add("MatMul", "r", b.const("w", floats(3, 3)), out="y")
+    model = b.model("y", integers=False)
+    expand_constants.run(model)
+    assert model.graph.nodes[0].inputs[1].name == "k" and model.expanded == {"k"}
+
+
+def test_what_is_expanded_is_declared() -> None:
+    b = Builder(x=ints(2, 3, 3, dtype=np.int32), c=np.ones((2, 3, 3), np.bool_))
+    b.add("Where", "c", "x", b.const("k", 1), out="a")
+    b.add("PRelu", "a", b.const("s", ints(3, dtype=np.int32)), out="p", per_channel=1)
+    b.rq("p", b.const("m", 3), b.const("d", 1), "q")
+    b.add("Clip", "q", b.const("lo", 0, np.int8), out="y")
+    model = Model("test", gs.Graph(b.nodes, [b.tensors["x"], b.tensors["c"]], [b.tensors["y"]]), integers=True)
+    for name, tensor in b.tensors.items():
+        constant = isinstance(tensor, gs.Constant)
+        array = tensor.values if constant else np.zeros((2, 3, 3), np.int32)
+        model.values[name] = Value.of(array, dtypes.from_numpy(array.dtype))
+    slope = model.graph.nodes[1].inputs[1].values
+    expand_constants.run(model)
+    assert model.expanded == {"k_expanded", "s_expanded"}
+    np.testing.assert_array_equal(model.graph.nodes[1].inputs[1].values, np.broadcast_to(slope.reshape(3, 1), (2, 3, 3)))
+
+
+def test_every_flag_for_passes_is_declared_by_somebody() -> None:
+    """Safe defaults, and the operators that the passes have always known."""
+    flags = {
+        "view": {"Transpose", "Reshape", "Squeeze", "Unsqueeze", "Flatten", "Slice", "Split", "Identity"},
+        "shape_only": {"Shape", "Size"},
+        "table_slots": {"RequantShift"},
+        "index_slots": {"Gather"},
+        "elementwise": {"Add", "Sum", "Sub", "Mul", "Div", "Pow", "Min", "Max", "Where", "PRelu"},
+        "needed_outputs": {"MaxPool", "Dropout", "LayerNormalization", "BatchNormalization"},
+    }
+    for flag, names in flags.items():
+        found = {n for o in all_operators() for n in o.names if getattr(o, flag) != getattr(Operator, flag)}
+        assert found == names, flag
+    for operator in all_operators():  # views copy, and what is copied is exact
+        assert operator.view is View.NONE or operator.exactness is Exactness.COPIED, operator.names
 
 
 def duplicated(model: Model, feeds: Feeds) -> list[str]:

@@ -111,7 +111,20 @@ def test_views_of_one_storage_and_unused_inputs():
     assert p.steps[0].cost.l1_to_l2 == 32
 
 
-def test_state_and_literals():
+@pytest.fixture
+def tiny_l1(monkeypatch):
+    """Lets plans be made for less L1 than is sensible."""
+    monkeypatch.setattr("Deeploy.plan.planner.LEAST_L1", 0)
+
+
+def test_less_l1_than_is_sensible_is_refused():
+    step = ps.elementwise([ps.variable("x", (64,), role=Role.INPUT)], ps.variable("o", (64,), role=Role.OUTPUT))
+    with pytest.raises(DoesNotFitError, match="at least 512 bytes needed, 511 bytes given"):
+        plan(ps.program([step]), PLATFORM, PlanOptions(l1=511))
+    plan(ps.program([step]), PLATFORM, PlanOptions(l1=512))
+
+
+def test_state_and_literals(tiny_l1):
     state = ps.variable("state", (64,), role=Role.STATE)
     update = dataclasses.replace(ps.operand(state, ps.READ, (0,)), access=ps.Access.UPDATE)
     step = ps.elementwise([ps.literal("l", (64,)), ps.variable("x", (64,), role=Role.INPUT)], ps.variable("o", (64,), role=Role.OUTPUT))
@@ -431,7 +444,7 @@ def test_the_checker_catches_illegal_cuts():
             check(p, PLATFORM)
 
 
-def test_the_checker_catches_uncovered_outputs():
+def test_the_checker_catches_uncovered_outputs(tiny_l1):
     # one row is never written; every row is written twice
     for size, terms in ((9, ((0, 1),)), (8, ((0, 1), (1, 1)))):
         x, y = ps.variable("x", (8, 8), role=Role.INPUT), ps.variable("y", (size, 8), role=Role.OUTPUT)

@@ -6,6 +6,7 @@ import pytest
 
 from Deeploy import platform
 from Deeploy.errors import UsageError
+from Deeploy.lower.context import ALIGNMENT
 from Deeploy.program.tensor import Level
 
 
@@ -25,6 +26,16 @@ def test_gap9_is_what_its_file_says():
     assert chip.dma_l2.read_bytes_per_cycle == chip.dma_l2.write_bytes_per_cycle == 8
     assert chip.dma_l3.write_bytes_per_cycle == 0.8
     assert chip.dma_l2.max_bytes == 2**17 - 1
+
+
+def test_what_the_compiler_assumes_of_every_platform():
+    header = (platform.targets_dir() / "runtime" / "include" / "dp_runtime.h").read_text()
+    assert "#define DP_DMA_MAX_BYTES ((1u << 17) - 1u)" in header
+    for name in platform.names():
+        chip = platform.load(name)
+        assert min(chip.dma_l2.max_bytes, chip.dma_l3.max_bytes) == 2**17 - 1
+        assert chip.dma_l2.alignment == chip.dma_l3.alignment == 1
+        assert all(ALIGNMENT % level.alignment == 0 for level in chip.levels.values())
 
 
 def test_the_folder_of_targets():

@@ -12,6 +12,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from onnx import TensorProto, helper, numpy_helper
 
 from Deeploy.compiler import Options, compile_model, emit_project, generate
 from Deeploy.frontend import load_inputs
@@ -21,6 +22,8 @@ from DeeployTest.support import CORPUS, MODELS, NETWORKS, needs_corpus
 
 OPTIONS = Options("gap9", home="L3")
 EDGE = sorted(p.name for p in (CORPUS / "edge").iterdir()) if CORPUS.is_dir() else []
+NOTHING_STORED = {"minus_zero": ("p", "q", "one"), "nan_payloads": ("zero",), "scalar_broadcast_two_sizes": ("k",)}
+"""Edge cases whose constants are all splats, scalars or folded, and the tensors that the report must list as immediates."""
 LIMITS = {
     "MLPerf/AnomalyDetection": 267_900,
     "MLPerf/KeywordSpotting": 22_600,
@@ -74,7 +77,22 @@ def test_equal_bytes_of_other_signs_and_payloads(tmp_path: Path) -> None:
     assert l3["stored"]["bytes"] == 64 and l3["stored"]["allocations"] == 2
     l3, _ = l3_of(project(NETWORKS / "nan_payload_vectors", tmp_path / "b"))
     assert l3["stored"]["bytes"] == 128 and l3["stored"]["allocations"] == 2
-    assert sorted(len(g["members"]) for g in l3["groups"]) == [1, 2] or len(l3["groups"]) == 1
+    assert [len(g["members"]) for g in l3["groups"] if len(g["members"]) > 1] == [2]
+
+
+def test_an_overridable_weight_is_shared_with_its_own_readers_only(tmp_path: Path) -> None:
+    """w is also a graph input; v has the same bytes. w's two readers share by identity, v keeps its own."""
+    weight = np.arange(64, dtype=np.float32).reshape(8, 8)
+    nodes = [helper.make_node("MatMul", [a, w], [b]) for a, w, b in (("x", "w", "t"), ("t", "w", "u"), ("u", "v", "y"))]
+    infos = {n: helper.make_tensor_value_info(n, TensorProto.FLOAT, s) for n, s in (("x", [2, 8]), ("w", [8, 8]), ("y", [2, 8]))}
+    constants = [numpy_helper.from_array(weight, n) for n in ("w", "v")]
+    graph = helper.make_graph(nodes, "g", [infos["x"], infos["w"]], [infos["y"]], constants)
+    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)])
+    model.ir_version = 8
+    (tmp_path / "m.onnx").write_bytes(model.SerializeToString())
+    l3, _ = l3_of(project(tmp_path / "m.onnx", tmp_path / "p"))
+    assert l3["stored"]["allocations"] == 2 and l3["stored"]["bytes"] == 512
+    assert [(n["tensor"], n["twin"]) for n in l3["not_shared"]] == [("v", "w")]
 
 
 # ---- byte figures of the corpus -----------------------------------------------------------------------------------------------------
@@ -88,12 +106,9 @@ def test_edge_case_bytes(tmp_path: Path, case: str) -> None:
     expected = json.loads((folder / "expect.json").read_text())["constant_bytes"]
     l3, _ = l3_of(project(folder, tmp_path / "p"))
     assert l3["replicated"]["bytes"] == expected["copied_per_reader"]
-    stored = l3["stored"]["bytes"]
-    assert stored == l3["recount"]["bytes"]
-    if stored != expected["equal_bytes_shared"]:
-        notes = json.loads((tmp_path / "p/deeploy.json").read_text())["notes"]
-        assert stored < expected["equal_bytes_shared"]
-        assert l3["immediates"] or any("folded" in n for n in notes), "the report says why it is less"
+    assert l3["stored"]["bytes"] == l3["recount"]["bytes"] == (0 if case in NOTHING_STORED else expected["equal_bytes_shared"])
+    for tensor in NOTHING_STORED.get(case, ()):  # and the report says why
+        assert any(i["tensor"].startswith(f"{tensor} (") for i in l3["immediates"])
 
 
 @needs_corpus
@@ -131,12 +146,14 @@ def test_two_runs_give_the_same_bytes(tmp_path: Path, name: str) -> None:
 def test_generated_code_compiles_everywhere(tmp_path: Path, compiler: str, name: str) -> None:
     if shutil.which(compiler) is None:
         pytest.skip(f"{compiler} is not installed")
-    folder = project(NETWORKS / name, tmp_path / "p")
+    emit_project(compile_model(NETWORKS / name, OPTIONS), tmp_path / "p", {}, observe=True)
+    folder = tmp_path / "p"
     language = ["-x", "c++", "-std=c++17"] if "++" in compiler else ["-std=c11"]
     includes = [f"-I{folder / d}" for d in (".", "deeploy/include", "deeploy/kernels", "deeploy/host")]
-    sources = [folder / "Network.c", *sorted((folder / "deeploy/common").glob("*.c")), *sorted((folder / "deeploy/kernels").glob("*.c"))]
-    for source in sources:
-        command = [compiler, *language, "-O1", "-Wall", "-Wextra", "-Werror", *includes, "-fsyntax-only", str(source)]
+    sources = [*folder.glob("*.c"), *(folder / "deeploy/common").glob("*.c"), *(folder / "deeploy/kernels").glob("*.c")]
+    for source in sorted(sources):
+        command = [compiler, *language, "-O2", "-Wall", "-Wextra", "-Werror", "-DDP_HOST", "-DDP_OBSERVE", *includes]
+        command += ["-c", str(source), "-o", str(tmp_path / "object.o")]
         done = subprocess.run(command, capture_output=True, text=True)
         assert done.returncode == 0, done.stderr
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from pathlib import Path
 
 import numpy as np
@@ -9,6 +10,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from Deeploy.errors import Problem
+from Deeploy.operators.base import find
 from Deeploy.program.dtypes import INT32, INT64
 from DeeployTest.one_node import Case, refused, run
 from DeeployTest.oracles import corpus, evaluate, onnxruntime_node
@@ -64,8 +67,8 @@ def test_integer_format_reductions(op: str, dtype, seed: int) -> None:  # noqa: 
     rng = np.random.default_rng(seed)
     shape = [int(n) for n in rng.integers(1, 5, int(rng.integers(1, 4)))]
     limit = np.iinfo(dtype)
-    bounds = (-3, 3) if op == "ReduceProd" else (int(limit.min), int(limit.max))
-    bounds = (max(bounds[0], int(limit.min)), bounds[1])
+    largest = {"ReduceProd": 3 if math.prod(shape) < 40 else 1, "ReduceSumSquare": 1 << 28}.get(op, 1 << 31)  # within 64 bits
+    bounds = (max(-largest, int(limit.min)), min(largest, int(limit.max)))
     x = rng.integers(bounds[0], bounds[1] + 1, shape, dtype=np.int64).astype(dtype)
     axes = chosen(rng, len(shape))
     case = Case(op, [x], {"axes": axes}, ranges={0: bounds}, integers=True, layouts={0: [int(i) for i in rng.permutation(len(shape))]})
@@ -81,6 +84,32 @@ def test_integer_format_reductions(op: str, dtype, seed: int) -> None:  # noqa: 
         want = FLOAT_OPS[op](exact, tuple(axes))
     np.testing.assert_array_equal(got.device[0].astype(np.int64), want.astype(np.int64))
     np.testing.assert_array_equal(got.reference[0], got.device[0])
+
+
+@pytest.mark.parametrize("op", ["ReduceSum", "ReduceMean", "IntegerMean", "ReduceSumSquare", "ReduceProd", "ReduceL1"])
+def test_integers_that_may_leave_64_bits_are_refused(op: str) -> None:
+    x = np.zeros((8192,), np.int64)
+    assert "64 bits" in refused(Case(op, [x], {"axes": [0]}, ranges={0: (-(1 << 61), 1 << 61)}, integers=True))
+    limit = {"ReduceProd": 1, "ReduceSumSquare": 1 << 24}.get(op, 1 << 49)
+    assert not problems(Case(op, [x], {"axes": [0]}, ranges={0: (-limit, limit)}, integers=True))
+
+
+def test_means_count_their_half_and_sums_of_integer_tensors_wrap_as_onnx_says() -> None:
+    x = np.zeros((4,), np.int64)
+    top = ((1 << 63) - 1) // 4  # four of them leave room for 3, a half takes 2
+    assert not problems(Case("ReduceMean", [x], {"axes": [0]}, ranges={0: (0, top)}, integers=True))
+    assert not problems(Case("ReduceSum", [x], {"axes": [0]}, ranges={0: (-(1 << 61), top)}, integers=True))
+    assert "64 bits" in refused(Case("ReduceMean", [x], {"axes": [0]}, ranges={0: (-(1 << 61), top)}, integers=True))
+    assert not problems(Case("ReduceMean", [x], {"axes": [0]}, ranges={0: (-(1 << 61), top)}))
+    assert "64 bits" in refused(Case("ReduceMean", [x], {"axes": [0]}))
+    assert not problems(Case("ReduceSum", [x], {"axes": [0]})) and not problems(Case("ReduceMean", [x.astype(np.uint32)], {"axes": [0]}))
+    assert not problems(Case("ReduceMean", [x], {"axes": [], "noop_with_empty_axes": 1}))
+
+
+def problems(case: Case) -> list[Problem]:
+    operator = find(case.op, "")
+    assert operator is not None
+    return operator.problems(case.node())
 
 
 def test_integer_mean_agrees_with_the_corpus_oracle() -> None:

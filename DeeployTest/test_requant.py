@@ -11,9 +11,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from Deeploy import operators
+from Deeploy.operators.accumulation import Span
 from Deeploy.operators.base import Value
-from Deeploy.operators.requant import Requant
-from Deeploy.program.dtypes import INT8, INT32
+from Deeploy.operators.requantisation import Requant
+from Deeploy.program.dtypes import INT8, INT32, INT64
 from DeeployTest.node_runner import check_node, make_node
 from DeeployTest.one_node import Case, refused, run
 from DeeployTest.oracles import corpus
@@ -35,6 +36,11 @@ def numbers(rng: np.random.Generator, shape: Any, dtype: Any, bits: int = 64) ->
     info = np.iinfo(dtype)
     lo, hi = max(info.min, -(1 << (bits - 1))), min(info.max, (1 << (bits - 1)) - 1)
     return rng.integers(lo, hi, shape, np.int64, endpoint=True).astype(dtype)
+
+
+def table(numbers: list[int]) -> Value:
+    """A constant table along the last axis."""
+    return Value.of(np.array(numbers, np.int32), INT32)
 
 
 TABLES = [(), (1,), (3, 1, 1), (1, 3, 1, 1), (5,), (4, 1)]
@@ -75,16 +81,24 @@ def test_requant_shift(dtype: Any, mul_shape: Any, add_shape: Any, div: int, lev
 def test_ranges_are_exact(lo: int, span: int, pairs: list[tuple[int, int]], shift: int) -> None:
     q = Requant(shift, -128, 127)
     everything = [min(max((x * m + a + ((1 << shift) >> 1)) >> shift, -128), 127) for x in range(lo, lo + span + 1) for m, a in pairs]
-    low, high, bits = q.scan((lo, lo + span), pairs)
-    assert (low, high, bits) == (min(everything), max(everything), 32)
+    mul, add = (table([pair[i] for pair in pairs]) for i in (0, 1))
+    assert q.range(Span.of(lo, lo + span), mul, add) == (min(everything), max(everything))
+    assert q.fits(Span.of(lo, lo + span), mul, add, INT32)
+
+
+def test_tables_of_rows_and_columns_meet_in_every_pair() -> None:
+    q = Requant(0, -128, 127)
+    mul = Value.of(np.array([[1], [5]], np.int32), INT32)
+    assert q.range(Span.of(-1, 1), mul, table([0, 100])) == (-5, 105)
 
 
 def test_width_is_proven() -> None:
     q = Requant(16, -128, 127)
-    edge = (1 << 31) - 1 - q.half
-    assert q.scan((0, edge), [(1, 0)])[2] == 32 and q.scan((0, edge + 1), [(1, 0)])[2] == 64
-    assert Requant(32, -128, 127).scan((0, 1), [(1, 0)])[2] == 64
-    assert q.scan((-(1 << 40), 1 << 40), [(1 << 25, 0)])[2] == 128
+    edge, one, zero = (1 << 31) - 1 - q.half, table([1]), table([0])
+    assert q.fits(Span.of(0, edge), one, zero, INT32)
+    assert not q.fits(Span.of(0, edge + 1), one, zero, INT32) and q.fits(Span.of(0, edge + 1), one, zero, INT64)
+    assert not Requant(32, -128, 127).fits(Span.of(0, 1), one, zero, INT32)
+    assert not q.fits(Span.of(-(1 << 40), 1 << 40), table([1 << 25]), zero, INT64)
     assert "64 bits" in str(_wide_problem())
 
 
@@ -105,6 +119,11 @@ def test_scalars_are_immediates_and_refusals() -> None:
     assert "power of two" in refused(Case("RequantShift", [x, one, one], {"div": 3}))
     assert "attribute 'div'" in refused(Case("RequantShift", [x, one, one], {}))
     assert "levels" in refused(Case("RequantShift", [x, one, one], {"div": 4, "n_levels": 512}))
+    assert "odd" in refused(Case("RequantShift", [x, one, one], {"div": 4, "n_levels": 255}))
+    assert "tables are int32" in refused(Case("RequantShift", [x, one.astype(np.int64), one], {"div": 4}))
+    assert "(add) is missing" in refused(Case("RequantShift", [x, one], {"div": 4}))
+    got = run(Case("RequantShift", [x, one, one], {"div": 1, "n_levels": 7, "signed": 0}, integers=True))
+    np.testing.assert_array_equal(got.device[0], np.clip(x.astype(np.int64) * 3 + 3, 0, 6))
     assert "not an integer" in refused(Case("RequantShift", [x.astype(np.float32), one, one], {"div": 4}))
 
 

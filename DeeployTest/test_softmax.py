@@ -102,6 +102,17 @@ def test_isoftmax_widens_when_the_range_asks_for_it() -> None:
     np.testing.assert_array_equal(wide.device[0], wide.reference[0])
 
 
+def test_isoftmax_squares_count_where_their_factor_is_zero() -> None:
+    x = np.array([[0, -7, 40]], np.int8)
+    for b, symbol in ((46000, "i8_32"), (46341, "i8_64"), (1 << 30, "i8_64")):
+        attributes = {"coeffA": 0, "coeffB": b, "coeffC": 100, "log2": 5, "n_levels": 256}
+        got = run(Case("iSoftmax", [x], attributes, integers=True))
+        assert got.program.steps[0].calls[0].kernel.symbol.endswith(symbol)
+        np.testing.assert_array_equal(got.device[0], got.reference[0])
+    wide = {"coeffA": 0, "coeffB": 1 << 30, "coeffC": 1, "log2": 1 << 30, "n_levels": 256}
+    assert "64 bits" in refused(Case("iSoftmax", [x.astype(np.int32)], wide | {"coeffB": -(1 << 31) + 1}, integers=True))
+
+
 def test_isoftmax_refusals() -> None:
     x = np.zeros((2, 4), np.int32)
     assert "64 bits" in refused(Case("iSoftmax", [x], ISOFTMAX | {"coeffA": 2**20, "log2": 2**30}, integers=True))

@@ -11,6 +11,7 @@ from Deeploy import __version__
 from Deeploy.emit.layout import Layout, has_pointer, home
 from Deeploy.emit.manifest import (
     FORMAT,
+    TOOL,
     AliasEntry,
     ArenaEntry,
     CostEntry,
@@ -50,7 +51,7 @@ def describe(project: Project, plan: Plan, platform: Platform, layout: Layout, o
     )
     return Manifest(
         format=FORMAT,
-        tool="Deeploy",
+        tool=TOOL,
         version=__version__,
         options=dict(sorted(options.settings.items())),
         prefix=options.prefix,

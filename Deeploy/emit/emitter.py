@@ -64,8 +64,7 @@ def emit(
     """
     if len(plans) != 1:
         raise UsageError(Problem(f"{len(plans)} programs in one project are not supported", remedy="generate each graph on its own"))
-    if not re.fullmatch(r"[A-Za-z][A-Za-z0-9_]*", options.prefix):
-        raise UsageError(Problem(f"the prefix '{options.prefix}' is not a C identifier"))
+    check_prefix(options.prefix)
     plan = plans[0]
     layout = lay_out(plan, options.share)
     steps = [view_step(i, s) for i, s in enumerate(plan.steps)]
@@ -88,6 +87,14 @@ def emit(
     return read_manifest(Path(target_dir))
 
 
+def check_prefix(prefix: str) -> None:
+    """Raises UsageError if public C symbols cannot begin with `prefix`: it is no C identifier, or it is the runtime's own prefix."""
+    if not re.fullmatch(r"[A-Za-z][A-Za-z0-9_]*", prefix):
+        raise UsageError(Problem(f"the prefix '{prefix}' is not a C identifier", remedy="use letters, digits and _, a letter first"))
+    if f"{prefix.lower()}_".startswith("dp_"):
+        raise UsageError(Problem(f"the prefix '{prefix}' is that of the runtime's own symbols", remedy="choose one that is not dp"))
+
+
 def _hex_files(layout: Layout) -> dict[str, bytes]:
     files: dict[str, bytes] = {}
     for owned in layout.owned:
@@ -107,7 +114,7 @@ def _fixture_names(plan: Plan, fixtures: Mapping[str, np.ndarray], files: dict[s
         if array is None:
             names.append("")
             continue
-        kept = np.ascontiguousarray(array).astype(tensor.dtype.numpy)
+        kept = np.asarray(array).astype(tensor.dtype.numpy)
         if kept.size != tensor.elements or not np.array_equal(kept, array, equal_nan=tensor.dtype.is_float):
             raise UsageError(Problem(f"the stored input '{tensor.source}' does not fit {tensor.dtype} {list(tensor.shape)}"))
         name = f"input_{tensor.name}.hex"
@@ -143,13 +150,17 @@ def _context(
         "headers": sorted({f"{source.rsplit('.', 1)[0]}.h" for source in kernel_sources(plan.steps)}),
         "owned": layout.owned,
         "buffers": layout.buffers,
-        "pointers": [t for t in layout.tensors if has_pointer(t)],
+        "pointers": _pointers(plan, layout),
         "steps": steps,
         "opens": opens,
         "closes": closes,
         "arenas": arenas,
         "limits": _limits(plan, platform, layout),
         "cores": platform.cores,
+        "engines": [
+            (2, platform.dma_l2, platform.levels[Level.L2].read_rounding),
+            (3, platform.dma_l3, platform.levels[Level.L3].read_rounding),
+        ],
         "inputs": program.inputs,
         "outputs": program.outputs,
         "state": program.state,
@@ -162,6 +173,12 @@ def _context(
     for name, tensors in (("input", program.inputs), ("output", program.outputs), ("state", program.state)):
         context[f"{name}_ios"] = [_io(t) for t in tensors]
     return context | _observed(plan, layout)
+
+
+def _pointers(plan: Plan, layout: Layout) -> list[Tensor]:
+    """The tensors that need a pointer variable: an empty one that no step names, like an empty output, has no address."""
+    named = {id(o.tensor) for s in plan.steps for o in s.step.operands} | {id(t) for b in layout.buffers for t in b.tensors}
+    return [t for t in layout.tensors if has_pointer(t) and (t.storage.size or id(t) in named)]
 
 
 def _limits(plan: Plan, platform: Platform, layout: Layout) -> dict[str, int]:

@@ -16,6 +16,7 @@ from typing import Any
 from Deeploy.errors import Problem, UsageError
 
 FILE_NAME = "deeploy.json"
+TOOL = "Deeploy"
 FORMAT = 1
 """Version of the manifest's structure."""
 

@@ -58,7 +58,10 @@ def check_input(name: str, array: np.ndarray | None, value: Value) -> np.ndarray
     if array.dtype.kind not in "iufb":
         raise UsageError(Problem(f"{where} has type {array.dtype}, the model needs {value.dtype}"))
     if value.dtype.is_float:
-        return np.ascontiguousarray(array, np.float32).reshape(value.shape)
+        floats = _float32(array)
+        if not np.array_equal(np.isinf(floats), np.isinf(array)):
+            raise UsageError(Problem(f"{where} has values beyond the range of float32"))
+        return floats.reshape(value.shape)
     whole = whole_numbers(array)
     if whole is None:
         raise UsageError(Problem(f"{where} is not made of whole numbers, the model needs {value.dtype}"))
@@ -67,6 +70,11 @@ def check_input(name: str, array: np.ndarray | None, value: Value) -> np.ndarray
         remedy = "" if value.dtype is dtypes.BOOL else f"give the input's type: --input-type {name}={dtypes.smallest_integer(lo, hi)}"
         raise UsageError(Problem(f"{where} has values from {lo} to {hi}, which do not fit {value.dtype}", remedy=remedy))
     return np.ascontiguousarray(whole, value.dtype.numpy).reshape(value.shape)
+
+
+def _float32(array: np.ndarray) -> np.ndarray:
+    with np.errstate(all="ignore"):
+        return np.asarray(array, np.float32, order="C")
 
 
 def load_outputs(folder: Path, model: Model) -> list[np.ndarray]:
@@ -87,7 +95,7 @@ def load_outputs(folder: Path, model: Model) -> list[np.ndarray]:
 
 def _golden(array: np.ndarray, value: Value) -> np.ndarray:
     if value.dtype.is_float:
-        return np.ascontiguousarray(array, np.float32).reshape(value.shape)
+        return _float32(array).reshape(value.shape)
     whole = whole_numbers(array)
     if whole is None:
         return array

@@ -14,12 +14,13 @@ from Deeploy.errors import ModelError, Problem
 from Deeploy.frontend.dims import fix_dims
 from Deeploy.frontend.fixtures import INPUTS, entries
 from Deeploy.frontend.model import Model, walk
+from Deeploy.frontend.outputs import note_outputs
+from Deeploy.frontend.schemas import check_nodes
 from Deeploy.frontend.source import Source, model_file, read
 from Deeploy.frontend.storage import input_dtypes, is_integer_format, output_problems, source_readers, store_constants
-from Deeploy.frontend.tensors import STORABLE
 from Deeploy.operators import base, load_all
 from Deeploy.operators.base import Operator, Value
-from Deeploy.program.dtypes import DType
+from Deeploy.program.dtypes import ONNX_TYPES, DType
 
 _NO_TYPES: Mapping[str, DType] = {}
 _NO_DIMS: Mapping[str, int] = {}
@@ -43,6 +44,9 @@ def load(path: str | Path, *, input_types: Mapping[str, DType] = _NO_TYPES, dims
     readers = source_readers(graph, bool(reason))
     problems += _set_inputs(source, stored, input_types, dims, bool(reason))
     problems += output_problems(source.outputs, bool(reason))
+    found, notes = check_nodes(graph, source.opset)
+    problems += found
+    source.notes += notes
     for node in graph.nodes:
         operator = base.find(node.op, node.domain or "")
         if operator is not None:
@@ -74,7 +78,7 @@ def load(path: str | Path, *, input_types: Mapping[str, DType] = _NO_TYPES, dims
     if problems:
         raise ModelError(*dict.fromkeys(problems))
     _forget_parameters(model)
-    _note_output_shapes(model, source)
+    note_outputs(model, source)
     return model
 
 
@@ -83,15 +87,6 @@ def _forget_parameters(model: Model) -> None:
     present = {t.name for t in (*model.graph.inputs, *model.graph.outputs)}
     present.update(t.name for node in model.graph.nodes for t in (*node.inputs, *node.outputs))
     model.values = {name: value for name, value in model.values.items() if name in present}
-
-
-def _note_output_shapes(model: Model, source: Source) -> None:
-    """Files may declare outputs wrongly (shape inference of some exporters is): the computed shape holds, and the user is told."""
-    for declared, tensor in zip(source.outputs, model.graph.outputs, strict=True):
-        shape = model.values[tensor.name].shape
-        fixed = declared.dims is not None and all(isinstance(d, int) for d in declared.dims)
-        if fixed and declared.dims != shape:
-            model.notes.append(f"output '{declared.name}': the file declares {list(declared.dims or ())}, computed is {list(shape)}")
 
 
 def _normalise(node: gs.Node, operator: Operator, opset: int) -> list[Problem]:
@@ -189,11 +184,11 @@ def _fallback(source: Source, integers: bool) -> Callable[[gs.Variable], Value |
 
     def declared_value(tensor: gs.Variable) -> Value | None:
         declared = source.declared.get(tensor.name)
-        if declared is None or declared.dims is None or declared.elem_type not in STORABLE:
+        if declared is None or declared.dims is None or declared.elem_type not in ONNX_TYPES:
             return None
         if integers and declared.elem_type == TensorProto.FLOAT or not all(isinstance(d, int) for d in declared.dims):
             return None
-        dtype = STORABLE[declared.elem_type]
+        dtype = ONNX_TYPES[declared.elem_type]
         shape = tuple(int(d) for d in declared.dims if isinstance(d, int))
         return Value(shape, dtype) if dtype.is_float else Value(shape, dtype, dtype.lo, dtype.hi)
 

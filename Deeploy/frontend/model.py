@@ -11,7 +11,7 @@ import onnx_graphsurgeon as gs
 
 from Deeploy.errors import DefectError, ModelError, Problem
 from Deeploy.operators import base
-from Deeploy.operators.base import Node, Operator, Value
+from Deeploy.operators.base import Node, Operator, Value, too_large
 from Deeploy.program import dtypes
 
 if TYPE_CHECKING:
@@ -19,9 +19,6 @@ if TYPE_CHECKING:
 
 SMALL = 64
 """Elements up to which a computation on constants is evaluated while shapes are inferred."""
-
-_SHAPE_ONLY = ("Shape", "Size")
-"""Operators whose result depends on the shape of their input alone."""
 
 
 @dataclass
@@ -131,13 +128,21 @@ def walk(
     fallback: what to assume of an output that cannot be inferred, so that the nodes behind it are checked, too.
     """
     known, model.values = model.values, {}
-    for tensor in model.graph.inputs:
-        model.values[tensor.name] = input_value(tensor)
     problems: list[Problem] = []
+    for tensor in model.graph.inputs:
+        given = input_value(tensor)
+        if fact := too_large(given.shape, given.dtype):
+            problems.append(Problem(f"input '{tensor.name}' {fact}"))
+        else:
+            model.values[tensor.name] = given
     for node in model.graph.nodes:
         for tensor in node.inputs:
             if isinstance(tensor, gs.Constant) and tensor.name not in model.values:
-                model.values[tensor.name] = constant_value(tensor, known.get(tensor.name))
+                fixed = constant_value(tensor, known.get(tensor.name))
+                if fact := too_large(fixed.shape, fixed.dtype):
+                    problems.append(Problem(f"constant '{tensor.name}' {fact}", node=node.name, operator=node.op))
+                else:
+                    model.values[tensor.name] = fixed
         found: list[Value] = []
         operator = base.find(node.op, node.domain or "")
         if operator is not None:
@@ -149,6 +154,8 @@ def walk(
             value = found[index] if index < len(found) else None
             if value is None and fallback is not None:
                 value = fallback(tensor)
+                if value is not None and too_large(value.shape, value.dtype):
+                    value = None
             if tensor.name and value is not None:
                 model.values[tensor.name] = value
                 tensor.dtype, tensor.shape = value.dtype.numpy, list(value.shape)
@@ -170,13 +177,21 @@ def _infer_node(model: Model, node: gs.Node, operator: Operator, problems: list[
     except ModelError as error:
         problems += error.problems
         return []
-    except (LookupError, TypeError, ValueError, ArithmeticError, AttributeError) as error:
+    except (LookupError, TypeError, ValueError, ArithmeticError, AttributeError, MemoryError) as error:
         # A declaration that met a node it does not expect; the user must still learn which node it is.
         shapes = ", ".join("absent" if v is None else f"{v.dtype} {list(v.shape)}" for v in view.inputs)
         problems.append(view.problem(f"its inputs ({shapes}) and attributes do not go together", why=f"{type(error).__name__}: {error}"))
         return []
     if len(values) < len([t for t in node.outputs if t.name]):
         raise DefectError(f"the declaration of {node.op} infers {len(values)} outputs, node '{node.name}' has {len(node.outputs)}")
+    large = [
+        view.problem(f"its output '{tensor.name}' {fact}")
+        for tensor, value in zip(node.outputs, values, strict=False)
+        if tensor.name and (fact := too_large(value.shape, value.dtype))
+    ]
+    if large:
+        problems += large
+        return []
     return _folded(view, operator, values)
 
 
@@ -188,7 +203,7 @@ def _folded(view: Node, operator: Operator, values: list[Value]) -> list[Value]:
     for value in view.inputs:
         if value is None:
             arrays.append(None)
-        elif view.op in _SHAPE_ONLY:
+        elif operator.shape_only:
             arrays.append(np.broadcast_to(np.zeros((), value.dtype.numpy), value.shape))
         elif value.constant is not None and value.elements <= SMALL:
             arrays.append(value.constant)
@@ -197,7 +212,8 @@ def _folded(view: Node, operator: Operator, values: list[Value]) -> list[Value]:
     if not arrays:
         return values
     try:
-        results = operator.reference(view, arrays)
+        with np.errstate(all="ignore"):
+            results = operator.reference(view, arrays)
     except NotImplementedError:
         return values
     folded = []

@@ -231,10 +231,22 @@ class _Importer:
                     continue
                 active.add(id(node))
                 if any(id(p) in active for p in missing):
-                    self._refuse("the graph has a cycle through this node", node=node)
+                    for name in self._cycles(producers):
+                        self._refuse(f"the graph has a cycle: {name}", node=node)
                     raise ModelError(*self.source.problems)
                 stack.append(missing[0])
         return result
+
+    def _cycles(self, producers: dict[str, Any]) -> list[str]:
+        """One cycle of every knot of the graph, as the names of the tensors along it."""
+        import networkx as nx  # only for this message: it is slow to import
+
+        edges = nx.DiGraph()
+        for node in self.graph.node:
+            edges.add_edges_from((read, written) for read in node.input for written in node.output if read in producers)
+        knots = [c for c in nx.strongly_connected_components(edges) if len(c) > 1 or any(edges.has_edge(t, t) for t in c)]
+        found = [nx.find_cycle(edges.subgraph(sorted(knot))) for knot in sorted(knots, key=min)]
+        return [" -> ".join(repr(edge[0]) for edge in [*cycle, cycle[0]]) for cycle in found]
 
     def _tensor(self, name: str, node: Any) -> gs.Tensor:
         if not name:

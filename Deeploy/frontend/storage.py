@@ -12,14 +12,14 @@ from onnx import TensorProto
 from Deeploy.errors import Problem, UsageError
 from Deeploy.frontend.names import NameSet
 from Deeploy.frontend.source import Declared
-from Deeploy.frontend.tensors import OTHER_FLOATS, STORABLE, type_name
+from Deeploy.frontend.tensors import type_name
 from Deeploy.operators import base
 from Deeploy.operators.base import Operator
 from Deeploy.program import dtypes
-from Deeploy.program.dtypes import DType
+from Deeploy.program.dtypes import ONNX_OTHER_FLOATS, ONNX_TYPES, DType
 from Deeploy.program.program import Reader
 
-_NARROWED = frozenset((TensorProto.FLOAT, TensorProto.INT32, *OTHER_FLOATS))
+_NARROWED = frozenset((TensorProto.FLOAT, TensorProto.INT32, *ONNX_OTHER_FLOATS))
 """Element types that in the integer format say nothing about the storage."""
 
 
@@ -38,7 +38,7 @@ def is_integer_format(graph: gs.Graph, inputs: Sequence[Declared], input_types: 
             return f"it has {node.op} nodes"
     for declared in inputs:
         wanted = input_types.get(declared.name)
-        if wanted is not None and wanted.is_integer and declared.elem_type in (TensorProto.FLOAT, *OTHER_FLOATS):
+        if wanted is not None and wanted.is_integer and declared.elem_type in (TensorProto.FLOAT, *ONNX_OTHER_FLOATS):
             return f"input '{declared.name}' is {wanted}"
     return ""
 
@@ -59,7 +59,7 @@ def input_dtypes(
     result: list[tuple[DType, str]] = []
     problems: list[Problem] = []
     for declared, array in zip(inputs, stored, strict=True):
-        declared_type = STORABLE.get(declared.elem_type)
+        declared_type = ONNX_TYPES.get(declared.elem_type)
         wanted = input_types.get(declared.name)
         if wanted is not None:
             _check_wanted(declared, declared_type, wanted)
@@ -78,12 +78,12 @@ def input_dtypes(
 def output_problems(outputs: Sequence[Declared], integers: bool) -> list[Problem]:
     """Outputs whose declared type nothing can produce."""
     undecided = _NARROWED if integers else frozenset()
-    known = {TensorProto.UNDEFINED, *STORABLE, *undecided}
+    known = {TensorProto.UNDEFINED, *ONNX_TYPES, *undecided}
     return [_unsupported_type("output", declared) for declared in outputs if declared.elem_type not in known]
 
 
 def _unsupported_type(kind: str, declared: Declared) -> Problem:
-    remedy = "convert the model to float32" if declared.elem_type in OTHER_FLOATS else ""
+    remedy = "convert the model to float32" if declared.elem_type in ONNX_OTHER_FLOATS else ""
     return Problem(
         f"{kind} '{declared.name}' has element type {type_name(declared.elem_type)}", why="no kernel computes with it", remedy=remedy
     )

@@ -11,31 +11,13 @@ import numpy as np
 from onnx import TensorProto, numpy_helper
 
 from Deeploy.errors import Problem
-from Deeploy.program import dtypes
-from Deeploy.program.dtypes import DType
+from Deeploy.program.dtypes import ONNX_OTHER_FLOATS, ONNX_TYPES
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    pass
 
 LARGEST_TENSOR = 1 << 30
 """Bytes of a constant beyond which a model is refused: no target has that much memory."""
-
-STORABLE: Mapping[int, DType] = {
-    TensorProto.FLOAT: dtypes.FLOAT32,
-    TensorProto.INT8: dtypes.INT8,
-    TensorProto.UINT8: dtypes.UINT8,
-    TensorProto.INT16: dtypes.INT16,
-    TensorProto.UINT16: dtypes.UINT16,
-    TensorProto.INT32: dtypes.INT32,
-    TensorProto.UINT32: dtypes.UINT32,
-    TensorProto.INT64: dtypes.INT64,
-    TensorProto.UINT64: dtypes.UINT64,
-    TensorProto.BOOL: dtypes.BOOL,
-}
-"""ONNX element types that are storage types."""
-
-OTHER_FLOATS = frozenset((TensorProto.FLOAT16, TensorProto.BFLOAT16, TensorProto.DOUBLE))
-"""ONNX element types that stand for float32 where only the value counts (constants, integer networks)."""
 
 
 class TensorError(Exception):
@@ -69,12 +51,12 @@ class TensorReader:
         Raises TensorError.
         """
         kind = tensor.data_type
-        if kind not in STORABLE and kind not in OTHER_FLOATS:
+        if kind not in ONNX_TYPES and kind not in ONNX_OTHER_FLOATS:
             raise TensorError(f"element type {type_name(kind)} is not supported")
         if any(d < 0 for d in tensor.dims):
             raise TensorError(f"a dimension is negative: {list(tensor.dims)}")
         array = self._external(tensor) if tensor.data_location == TensorProto.EXTERNAL else self._inline(tensor)
-        if kind in OTHER_FLOATS:
+        if kind in ONNX_OTHER_FLOATS:
             array = self._as_float32(tensor, array)
         array = np.asarray(array, order="C")
         if array.flags.writeable:
@@ -113,7 +95,9 @@ class TensorReader:
             offset, length = int(entries.get("offset") or 0), int(entries.get("length") or size)
         except ValueError as error:
             raise TensorError("offset or length of its external data is not a number") from error
-        if offset < 0 or length != size:
+        if offset < 0:
+            raise TensorError(f"the offset of its external data is negative ({offset})")
+        if length != size:
             raise TensorError(f"its external data has {length} bytes where its shape {list(tensor.dims)} needs {size}")
         if size > LARGEST_TENSOR:
             raise TensorError(f"it has {size} bytes, more than any target can hold")

@@ -13,7 +13,7 @@ from Deeploy.program.step import MAX_AXES, MAX_OPERANDS, MAX_RANK, Axis, KernelC
 from Deeploy.program.tensor import ConstantBuffer, Role, Storage, Tensor, VariableBuffer, dense_strides
 
 ALIGNMENT = 4
-"""Of every storage, bytes: the DMA moves words, and no element type needs more on a 32-bit core."""
+"""Of every storage, bytes: no element type needs more on a 32-bit core, and no platform asks for more for a buffer."""
 
 
 class Builder:
@@ -39,7 +39,10 @@ class Builder:
     def new_constant(self, source: str, value: Value, *, literal: bool = True, reader: str = "") -> ConstantBuffer:
         """A constant with a storage of its own, or an immediate if all its elements have the same bytes (and `literal` allows it)."""
         assert value.constant is not None, source
-        content = value.constant.astype(value.dtype.numpy, order="C", copy=False).tobytes()
+        array = value.constant
+        if literal and array.size and not any(array.strides):
+            array = array[(slice(0, 1),) * array.ndim]  # one element is the whole content
+        content = array.astype(value.dtype.numpy, order="C", copy=False).tobytes()
         size = value.dtype.size
         name = self.unique(source)
         is_splat = literal and (not content or content == content[:size] * (len(content) // size))

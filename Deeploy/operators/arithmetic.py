@@ -9,12 +9,11 @@ from typing import TYPE_CHECKING, ClassVar
 import numpy as np
 
 from Deeploy.errors import Problem
-from Deeploy.operators.base import Node, Operator, Value, register
+from Deeploy.operators.base import Exactness, Node, Operator, Value, bounds, register
+from Deeploy.operators.broadcasting import broadcasts
 from Deeploy.operators.elementwise import (
-    TYPE_CODES,
     arithmetic_value,
     as_type,
-    bounds,
     broadcast_shape,
     corners,
     input_problems,
@@ -25,7 +24,7 @@ from Deeploy.operators.elementwise import (
     work_array,
 )
 from Deeploy.operators.lowering import Lowering
-from Deeploy.program.dtypes import FLOAT32, INT64, DType
+from Deeploy.program.dtypes import FLOAT32, INT64, TYPE_CODES, DType
 from Deeploy.program.step import Kernel, Param
 from Deeploy.program.tensor import Tensor
 
@@ -58,6 +57,7 @@ class Binary(Operator):
     """Base of operators on two operands of one type, or any number of them that are combined from left to right."""
 
     domains = ("",)
+    elementwise = True
     symbol: ClassVar[str]
     cycles: ClassVar[float] = 4.0
     integer_cycles: ClassVar[float] = 16.0
@@ -161,6 +161,7 @@ class Binary(Operator):
 class Add(Binary):
     names = ("Add",)
     symbol, has_fast = "add", True
+    exactness = Exactness.ROUNDED
 
     def scalar(self, a: int, b: int) -> int:
         return a + b
@@ -173,12 +174,14 @@ class Add(Binary):
 class Sum(Add):
     names = ("Sum",)
     variadic = True
+    exactness = Exactness.APPROXIMATE  # of several operands
 
 
 @register
 class Sub(Binary):
     names = ("Sub",)
     symbol, has_fast = "sub", True
+    exactness = Exactness.ROUNDED
 
     def scalar(self, a: int, b: int) -> int:
         return a - b
@@ -191,6 +194,7 @@ class Sub(Binary):
 class Mul(Binary):
     names = ("Mul",)
     symbol, has_fast = "mul", True
+    exactness = Exactness.ROUNDED
 
     def scalar(self, a: int, b: int) -> int:
         return a * b
@@ -205,6 +209,7 @@ class Div(Binary):
 
     names = ("Div",)
     symbol, cycles, integer_cycles = "div", 12.0, 40.0
+    exactness = Exactness.ROUNDED
 
     def problems(self, node: Node) -> list[Problem]:
         found = super().problems(node)
@@ -237,6 +242,7 @@ def _truncate(n: int, d: int) -> int:
 class Min(Binary):
     names = ("Min",)
     symbol, variadic = "min", True
+    exactness = Exactness.ROUNDED
 
     def integer_value(self, node: Node, shape: Sequence[int], a: Value, b: Value) -> Value:
         lo, hi = corners(self.scalar, a, b)
@@ -326,6 +332,7 @@ class PRelu(Binary):
 
     names = ("PRelu",)
     symbol = "prelu"
+    exactness = Exactness.ROUNDED
 
     def normalise(self, node: gs.Node, opset: int) -> None:
         super().normalise(node, opset)
@@ -338,13 +345,16 @@ class PRelu(Binary):
             return missing
         x, slope = self.operands(node)
         found = type_problems(node, [x, slope])
-        if not _fits(slope.shape, x.shape):
+        if not broadcasts(slope.shape, x.shape):
             found.append(node.problem(f"the slope of shape {list(slope.shape)} does not broadcast to {list(x.shape)}"))
         return found
 
     def operands(self, node: Node) -> list[Value]:
         x, slope = node.value(0), node.value(1)
         return [x, slope.reshaped(self.slope_shape(node))]
+
+    def operand_shape(self, node: Node, slot: int) -> tuple[int, ...]:
+        return self.slope_shape(node) if slot == 1 else node.value(slot).shape
 
     def slope_shape(self, node: Node) -> tuple[int, ...]:
         """The slope's shape as numpy broadcasts it."""
@@ -375,8 +385,3 @@ class PRelu(Binary):
         kernel, params = self.kernel(x, slope, output)
         shaped = replace(slope, shape=shape, strides=strides)
         lower_elementwise(ctx, kernel, [x, shaped], output, params, owners=[x, slope])
-
-
-def _fits(shape: tuple[int, ...], target: tuple[int, ...]) -> bool:
-    """Whether `shape` broadcasts to `target` without enlarging it."""
-    return len(shape) <= len(target) and all(n in (1, t) for n, t in zip(reversed(shape), reversed(target), strict=False))

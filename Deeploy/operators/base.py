@@ -7,8 +7,10 @@ attributes in the internal form, inputs and outputs as `Value`s (shape, storage 
 from __future__ import annotations
 
 import builtins
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from enum import Enum, IntEnum
 from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
@@ -21,6 +23,9 @@ if TYPE_CHECKING:
 
     from Deeploy.operators.lowering import Lowering
     from Deeploy.program.step import Kernel
+
+LARGEST = 2**31 - 1
+"""Bytes of the largest tensor, and its longest dimension: addresses have 32 bits, and sizes in generated code are int32."""
 
 DOMAIN = "deeploy"
 """Domain of the operators that only our own passes make (merged forms)."""
@@ -46,7 +51,11 @@ class Value:
 
     @property
     def elements(self) -> int:
-        return int(np.prod(self.shape, dtype=np.int64))
+        return math.prod(self.shape)
+
+    @property
+    def bytes(self) -> int:
+        return self.elements * self.dtype.size
 
     @staticmethod
     def integer(shape: Sequence[int], dtype: DType, lo: int, hi: int) -> Value:
@@ -98,7 +107,7 @@ class Node:
     def int(self, name: str, default: builtins.int | None = None) -> builtins.int:
         """An integer attribute; scalars and one-element lists or arrays of whole numbers are taken."""
         number = self.float(name, default)
-        if number != int(number):
+        if not math.isfinite(number) or number != int(number):
             raise ModelError(self.problem(f"{number} is not a whole number", attribute=name))
         return int(number)
 
@@ -111,7 +120,10 @@ class Node:
         array = np.asarray(raw).reshape(-1)
         if array.size != 1:
             raise ModelError(self.problem(f"one number is needed, not {array.size}", attribute=name))
-        return array[0].item()
+        number = array[0].item()
+        if not isinstance(number, builtins.int | builtins.float):
+            raise ModelError(self.problem(f"a number is needed, not {number!r}", attribute=name))
+        return number
 
     def ints(self, name: str, default: Sequence[builtins.int] | None = None) -> tuple[builtins.int, ...]:
         raw = self.attributes.get(name)
@@ -119,7 +131,10 @@ class Node:
             if default is None:
                 raise ModelError(self.problem("the attribute is missing", attribute=name))
             return tuple(default)
-        return tuple(int(v) for v in np.asarray(raw).reshape(-1))
+        try:
+            return tuple(int(v) for v in np.asarray(raw).reshape(-1))
+        except (TypeError, ValueError, OverflowError):
+            raise ModelError(self.problem(f"whole numbers are needed, not {raw!r}", attribute=name)) from None
 
     def string(self, name: str, default: str) -> str:
         raw = self.attributes.get(name, default)
@@ -127,6 +142,38 @@ class Node:
 
     def problem(self, what: str, why: str = "", remedy: str = "", attribute: str = "") -> Problem:
         return Problem(what, why, remedy, node=self.name, operator=self.op, attribute=attribute)
+
+
+def too_large(shape: Sequence[int], dtype: DType) -> str:
+    """Why no tensor may have that shape and type; "" if one may."""
+    size = math.prod(shape) * dtype.size
+    if size > LARGEST:
+        return f"has {size} bytes ({dtype} {list(shape)}), but a tensor can have at most {LARGEST}"
+    if any(n > LARGEST for n in shape):
+        return f"has the shape {list(shape)}, but a dimension can be at most {LARGEST}"
+    return ""
+
+
+def bounds(value: Value) -> tuple[int, int]:
+    """The proven range of an integer or boolean value, or else its type's."""
+    return (value.dtype.lo if value.lo is None else value.lo), (value.dtype.hi if value.hi is None else value.hi)
+
+
+class View(Enum):
+    """Whether the outputs of an operator are other views of its input 0: no bytes are made, and constants stay shared."""
+
+    NONE = "they are bytes of their own"
+    RESHAPED = "of a dense tensor a dense view; of any other a copy"
+    KEPT = "a view of any tensor, dense where that is"
+    STRIDED = "a view of any tensor, in general not dense"
+
+
+class Exactness(IntEnum):
+    """How far float results of a reference are the same bytes on every machine."""
+
+    APPROXIMATE = 0  # from libm, or from sums whose order is open
+    ROUNDED = 1  # every result is exactly rounded; only which NaN comes out is open
+    COPIED = 2  # elements of the inputs or attributes, NaNs included
 
 
 class Operator:
@@ -147,8 +194,33 @@ class Operator:
     """Storage types that constants at these input slots have in the integer format (int32 for biases and requantisation tables; float32
     for a slot whose constant stays a float). Other constants get the smallest integer type that holds them."""
 
+    # What passes ask. The defaults are safe: a pass leaves an operator alone that says nothing.
+    view: ClassVar[View] = View.NONE
+    exactness: ClassVar[Exactness] = Exactness.APPROXIMATE
+    """A constant result may be evaluated at compile time if it is at least ROUNDED. Integer results always are exact."""
+    shape_only: ClassVar[bool] = False
+    """The result depends on nothing but the shape of input 0; known at compile time, so no kernel computes it."""
+    elementwise: ClassVar[bool] = False
+    """Each output element depends on one element of each input, broadcast numpy-style (see `operand_shape`) to the output."""
+    keeps_axes: ClassVar[bool] = False
+    """Output 0 has the shape of input 0 and its axes mean the same (so do those of element-wise operators)."""
+    channel_axis: ClassVar[int | None] = None
+    """Axis of output 0 that holds what the operator counts as channels (1 after convolutions) or columns (-1 after products)."""
+    table_slots: ClassVar[tuple[int, ...]] = ()
+    """Inputs that are requantisation tables in the shapes of Deeploy-format files, which `passes/requant_tables` brings to numpy's."""
+    index_slots: ClassVar[tuple[int, ...]] = ()
+    """Inputs that are indices along the axis `axis` (default 0) of input 0."""
+    needed_outputs: ClassVar[int | None] = None
+    """Outputs from that number on are optional: left out when nobody reads them, so that no kernel computes them. None: all are made."""
+    writes_state: ClassVar[bool] = False
+    """It has an effect beyond its outputs: needed even if nobody reads them."""
+
     def normalise(self, node: gs.Node, opset: int) -> None:
         """Rewrites the node of a model of that ai.onnx opset to the internal form, in place. Default: nothing to do."""
+
+    def operand_shape(self, node: Node, slot: int) -> tuple[int, ...]:
+        """The shape under which an input of an element-wise operator broadcasts numpy-style."""
+        return node.value(slot).shape
 
     def problems(self, node: Node) -> list[Problem]:
         """Everything about the node that is not supported. Called before `infer`."""

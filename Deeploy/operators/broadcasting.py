@@ -9,6 +9,11 @@ from Deeploy.program.step import MAX_RANK, Access, Axis, DimMap, Operand
 from Deeploy.program.tensor import Tensor
 
 
+def broadcasts(shape: Sequence[int], to: Sequence[int]) -> bool:
+    """Whether a shape broadcasts numpy-style to another without making it larger."""
+    return len(shape) <= len(to) and all(have in (1, want) for have, want in zip(reversed(shape), reversed(to), strict=False))
+
+
 def broadcast_strides(tensor: Tensor, shape: Sequence[int]) -> list[int]:
     """Strides (elements) with which `tensor` is read at `shape`, to which it broadcasts; 0 along broadcast axes.
 

@@ -8,30 +8,15 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from Deeploy.errors import Problem
-from Deeploy.operators.base import Node, Operator, Value, register
-from Deeploy.operators.elementwise import CAST_KERNEL, bounds, cast_params, lower_elementwise, to_float32, wrapped_value
+from Deeploy.operators.base import Exactness, Node, Operator, Value, View, bounds, register
+from Deeploy.operators.elementwise import CAST_KERNEL, cast_params, lower_elementwise, to_float32, wrapped_value
 from Deeploy.operators.lowering import Lowering
-from Deeploy.program.dtypes import (
-    BOOL,
-    FLOAT32,
-    INT8,
-    INT16,
-    INT32,
-    INT64,
-    UINT8,
-    UINT16,
-    UINT32,
-    UINT64,
-    DType,
-)
+from Deeploy.program.dtypes import BOOL, FLOAT32, ONNX_OTHER_FLOATS, ONNX_TYPES, DType
 from Deeploy.program.step import Kernel, Param
 
 if TYPE_CHECKING:
     import onnx_graphsurgeon as gs
 
-ONNX_TYPES = {1: FLOAT32, 2: UINT8, 3: INT8, 4: UINT16, 5: INT16, 6: INT32, 7: INT64, 9: BOOL, 12: UINT32, 13: UINT64}
-"""Element types by their numbers in ONNX (TensorProto.DataType)."""
-_OTHER_FLOATS = {10: "float16", 11: "double", 16: "bfloat16"}
 _OLD_NAMES = {"FLOAT": 1, "UINT8": 2, "INT8": 3, "UINT16": 4, "INT16": 5, "INT32": 6, "INT64": 7, "BOOL": 9, "DOUBLE": 11, "UINT32": 12}
 
 
@@ -44,6 +29,8 @@ class Cast(Operator):
 
     names = ("Cast",)
     domains = ("",)
+    exactness = Exactness.COPIED
+    keeps_axes = True
 
     def normalise(self, node: gs.Node, opset: int) -> None:
         """`to` as a number: before opset 6 it was a name, and graphsurgeon may give a numpy type."""
@@ -58,14 +45,14 @@ class Cast(Operator):
         if node.optional(0) is None:
             return [node.problem("input 0 is missing")]
         to = node.int("to")
-        if to in ONNX_TYPES or node.integers and to in _OTHER_FLOATS:
+        if to in ONNX_TYPES or node.integers and to in ONNX_OTHER_FLOATS:
             return []
-        what = f"a cast to {_OTHER_FLOATS.get(to, f'type {to}')} is not supported"
+        what = f"a cast to {ONNX_OTHER_FLOATS.get(to, f'type {to}')} is not supported"
         return [node.problem(what, remedy="use float32 or an integer type of at most 64 bits", attribute="to")]
 
     def target(self, node: Node) -> DType:
         to = node.int("to")
-        if node.integers and (to == 1 or to in _OTHER_FLOATS):
+        if node.integers and (to == 1 or to in ONNX_OTHER_FLOATS):
             return node.value(0).dtype
         return ONNX_TYPES[to]
 
@@ -111,6 +98,9 @@ def saturated(whole: np.ndarray, dtype: DType) -> np.ndarray:
 class Identity(Operator):
     names = ("Identity",)
     domains = ("",)
+    view = View.KEPT
+    exactness = Exactness.COPIED
+    keeps_axes = True
 
     def problems(self, node: Node) -> list[Problem]:
         return [node.problem("input 0 is missing")] if node.optional(0) is None else []
@@ -135,6 +125,9 @@ class Dropout(Identity):
 
     names = ("Dropout",)
     static_inputs = ((2, "training_mode"),)
+    view = View.NONE  # the mask is none
+    exactness = Exactness.APPROXIMATE  # never asked: without its mask it is bypassed
+    needed_outputs = 1
 
     def normalise(self, node: gs.Node, opset: int) -> None:
         for name in ("consumed_inputs", "is_test"):

@@ -10,10 +10,10 @@ import numpy as np
 
 from Deeploy.errors import Problem
 from Deeploy.operators.arithmetic import float_kernel, float_params, integer_kernel, integer_params
-from Deeploy.operators.base import Node, Operator, Value, register
-from Deeploy.operators.elementwise import TYPE_CODES, bounds, lower_elementwise, type_problems
+from Deeploy.operators.base import Exactness, Node, Operator, Value, bounds, register
+from Deeploy.operators.elementwise import lower_elementwise, type_problems
 from Deeploy.operators.lowering import Lowering
-from Deeploy.program.dtypes import FLOAT32, INT64, UINT64
+from Deeploy.program.dtypes import FLOAT32, INT64, TYPE_CODES, UINT64
 from Deeploy.program.step import Kernel, Param
 from Deeploy.program.tensor import Tensor
 
@@ -35,6 +35,8 @@ class Clip(Operator):
 
     names = ("Clip",)
     domains = ("",)
+    exactness = Exactness.ROUNDED
+    keeps_axes = True
 
     def normalise(self, node: gs.Node, opset: int) -> None:
         node.attrs.pop("consumed_inputs", None)

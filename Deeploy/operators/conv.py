@@ -12,24 +12,12 @@ from typing import ClassVar
 import numpy as np
 
 from Deeploy.errors import Problem
-from Deeploy.operators.accumulation import (
-    NARROW,
-    TYPE_CODES,
-    Accumulated,
-    Requant,
-    align,
-    dim,
-    exact_integers,
-    finish_sum,
-    free_sum,
-    limits,
-    requant_params,
-    weighted_sum,
-)
-from Deeploy.operators.base import DOMAIN, Node, Operator, Value, register
+from Deeploy.operators.accumulation import NARROW, Accumulated, align, dim, exact_integers, finish_sum, free_sum, weighted_sum
+from Deeploy.operators.base import DOMAIN, Node, Operator, Value, bounds, register
 from Deeploy.operators.lowering import Lowering
+from Deeploy.operators.requantisation import Requant, requant_params
 from Deeploy.operators.windows import Window, padded, tap, window_of, window_problems
-from Deeploy.program.dtypes import FLOAT32, INT32, INT64, DType
+from Deeploy.program.dtypes import FLOAT32, INT32, INT64, TYPE_CODES, DType
 from Deeploy.program.step import Access, Axis, AxisKind, DimMap, Kernel, KernelCall, Operand, Param
 from Deeploy.program.tensor import Tensor
 
@@ -57,12 +45,12 @@ def _accumulated(node: Node) -> Accumulated:
     absent = _window(node).touches_padding
     if w.constant is not None and w.constant.size:
         axes = tuple(range(1, rank))
-        spans = [weighted_sum(w.constant, axes, limits(x), zero) for zero in (absent, True)]
+        spans = [weighted_sum(w.constant, axes, bounds(x), zero) for zero in (absent, True)]
         # Weights are (M, 1, ...) after the sum: drop one axis, so that M is the channel axis of the output.
         exact, partial = (type(s)(s.lo.reshape((-1, *(1,) * (rank - 2))), s.hi.reshape((-1, *(1,) * (rank - 2)))) for s in spans)
     else:
         depth = int(np.prod(w.shape[1:]))
-        exact, partial = (free_sum(depth, limits(x), limits(w), zero) for zero in (absent, True))
+        exact, partial = (free_sum(depth, bounds(x), bounds(w), zero) for zero in (absent, True))
     return finish_sum(exact, partial, bias)
 
 
@@ -208,10 +196,10 @@ def _lower(node: Node, ctx: Lowering, requant: Requant | None) -> None:
         ("dilation_w", width.dilation),
         ("pad_h", height.before),
         ("pad_w", width.before),
-        ("x_type", TYPE_CODES.get(x.dtype, 0)),
-        ("w_type", TYPE_CODES.get(w.dtype, 0)),
-        ("bias_type", 0 if bias is None else TYPE_CODES.get(bias.dtype, 0)),
-        ("y_type", TYPE_CODES.get(y.dtype, 0)),
+        ("x_type", TYPE_CODES[x.dtype]),
+        ("w_type", TYPE_CODES[w.dtype]),
+        ("bias_type", 0 if bias is None else TYPE_CODES[bias.dtype]),
+        ("y_type", TYPE_CODES[y.dtype]),
         *slots.items(),
         *requant_params(requant, wide),
     ]
@@ -238,6 +226,7 @@ class Conv(Operator):
     names = ("Conv",)
     domains = ("",)
     integer_slots: ClassVar[Mapping[int, DType]] = {2: INT32}
+    channel_axis = 1
 
     def problems(self, node: Node) -> list[Problem]:
         return _problems(node)

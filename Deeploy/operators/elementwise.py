@@ -1,4 +1,4 @@
-"""What all element-wise operators share: the step builder, element type codes, ranges and result types.
+"""What all element-wise operators share: the step builder, ranges and result types.
 
 The kernel interface is documented in Targets/kernels/dp_rows.h: axes of the constant struct's `rank`, inputs in order, the output last.
 """
@@ -11,38 +11,12 @@ from dataclasses import replace
 import numpy as np
 
 from Deeploy.errors import ModelError, Problem
-from Deeploy.operators.base import Node, Value
+from Deeploy.operators.base import Node, Value, bounds
 from Deeploy.operators.broadcasting import elementwise_space
 from Deeploy.operators.lowering import Lowering
-from Deeploy.program.dtypes import (
-    BOOL,
-    FLOAT32,
-    INT8,
-    INT16,
-    INT32,
-    INT64,
-    UINT8,
-    UINT16,
-    UINT32,
-    UINT64,
-    DType,
-)
+from Deeploy.program.dtypes import BOOL, FLOAT32, INT32, INT64, TYPE_CODES, UINT64, DType
 from Deeploy.program.step import Kernel, KernelCall, Operand, Param
 from Deeploy.program.tensor import Tensor, VariableBuffer
-
-TYPE_CODES = {
-    INT8: 0,
-    UINT8: 1,
-    INT16: 2,
-    UINT16: 3,
-    INT32: 4,
-    UINT32: 5,
-    INT64: 6,
-    UINT64: 7,
-    FLOAT32: 8,
-    BOOL: 9,
-}
-"""Numbers of element types in constant structs; the same as in Targets/kernels/dp_types.h."""
 
 CAST_KERNEL = Kernel("dp_cast", "convert.c", "dp_convert_cst", cycles_per_point=8.0)
 
@@ -100,14 +74,6 @@ def as_type(ctx: Lowering, tensor: Tensor, dtype: DType, name: str) -> Tensor:
     target = ctx.temporary(name, tensor.shape, dtype)
     lower_elementwise(ctx, CAST_KERNEL, [tensor], target, cast_params(tensor.dtype, dtype), suffix=name)
     return target
-
-
-def bounds(value: Value) -> tuple[int, int]:
-    """The proven range of an integer or boolean value."""
-    return (
-        value.dtype.lo if value.lo is None else value.lo,
-        value.dtype.hi if value.hi is None else value.hi,
-    )
 
 
 def arithmetic_value(node: Node, shape: Sequence[int], dtype: DType, lo: int, hi: int) -> Value:

@@ -9,7 +9,7 @@ from dataclasses import replace
 import numpy as np
 
 from Deeploy.errors import ModelError, Problem
-from Deeploy.operators.base import Node, Operator, Value, register
+from Deeploy.operators.base import Exactness, Node, Operator, Value, register
 from Deeploy.operators.lowering import Lowering
 from Deeploy.operators.softmax import axis_problems, checked_axis
 from Deeploy.operators.views import join_axes
@@ -60,6 +60,8 @@ class Gather(Operator):
 
     names = ("Gather",)
     domains = ("",)
+    exactness = Exactness.COPIED
+    index_slots = (1,)
 
     def problems(self, node: Node) -> list[Problem]:
         problems = axis_problems(node, 0)

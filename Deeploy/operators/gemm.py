@@ -8,11 +8,12 @@ from typing import TYPE_CHECKING, ClassVar
 import numpy as np
 
 from Deeploy.errors import Problem
-from Deeploy.operators.accumulation import NARROW, TYPE_CODES, Accumulated, Requant, requant_params
+from Deeploy.operators.accumulation import NARROW, Accumulated
 from Deeploy.operators.base import DOMAIN, Node, Operator, Value, register
 from Deeploy.operators.lowering import Lowering
 from Deeploy.operators.products import Along, accumulated, checked, common_problems, emit, multiply
-from Deeploy.program.dtypes import FLOAT32, INT8, INT32, INT64, UINT8, DType
+from Deeploy.operators.requantisation import Requant, requant_params
+from Deeploy.program.dtypes import FLOAT32, INT8, INT32, INT64, TYPE_CODES, UINT8, DType
 from Deeploy.program.step import Kernel
 
 if TYPE_CHECKING:
@@ -165,6 +166,7 @@ class Gemm(_Product):
     domains = ("",)
     addend = 2
     integer_slots: ClassVar[Mapping[int, DType]] = {2: INT32}
+    channel_axis = -1
 
     def normalise(self, node: gs.Node, opset: int) -> None:
         node.attrs.pop("broadcast", None)  # before opset 7; newer ones always broadcast c
@@ -176,6 +178,7 @@ class MatMul(_Product):
 
     names = ("MatMul",)
     domains = ("",)
+    channel_axis = -1
 
     def _scale(self, node: Node) -> tuple[int, int]:
         return 1, 1
@@ -212,6 +215,7 @@ class MatMulInteger(Operator):
 
     names = ("MatMulInteger",)
     domains = ("",)
+    channel_axis = -1
 
     @staticmethod
     def _zero(node: Node, slot: int) -> Value | None:

@@ -9,10 +9,10 @@ from typing import ClassVar
 import numpy as np
 
 from Deeploy.errors import ModelError, Problem
-from Deeploy.operators.base import Node, Operator, Value, register
-from Deeploy.operators.elementwise import TYPE_CODES, arithmetic_value, bounds, broadcast_shape, lower_elementwise, truncating_division
+from Deeploy.operators.base import Node, Operator, Value, bounds, register
+from Deeploy.operators.elementwise import arithmetic_value, broadcast_shape, lower_elementwise, truncating_division
 from Deeploy.operators.lowering import Lowering
-from Deeploy.program.dtypes import INT8, INT32, INT64
+from Deeploy.program.dtypes import INT8, INT32, INT64, TYPE_CODES
 from Deeploy.program.step import Kernel, Param
 from Deeploy.program.tensor import Tensor
 
@@ -117,6 +117,7 @@ class IGelu(_OneInput):
     names = ("iGELU",)
     attributes = ("b", "one")
     kernel = _kernel("igelu", 18.0)
+    keeps_axes = True
 
     def problems(self, node: Node) -> list[Problem]:
         found = super().problems(node)
@@ -144,6 +145,7 @@ class IHardswish(_OneInput):
     names = ("iHardswish",)
     attributes = ("three", "six", "one_over_six")
     kernel = _kernel("ihardswish", 12.0)
+    keeps_axes = True
 
     def function(self, x: np.ndarray, *attributes: int) -> np.ndarray:
         three, six, sixth = attributes

@@ -8,9 +8,9 @@ from collections.abc import Sequence
 import numpy as np
 
 from Deeploy.errors import ModelError, Problem
-from Deeploy.operators.base import Node, Operator, Value, register
+from Deeploy.operators.base import Node, Operator, Value, bounds, register
 from Deeploy.operators.broadcasting import broadcast_strides
-from Deeploy.operators.elementwise import bounds, truncating_division
+from Deeploy.operators.elementwise import truncating_division
 from Deeploy.operators.lowering import Lowering
 from Deeploy.operators.normalization import broadcasts
 from Deeploy.operators.softmax import LINE_TYPES, accumulator_bits

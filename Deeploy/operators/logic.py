@@ -9,15 +9,8 @@ import numpy as np
 
 from Deeploy.errors import Problem
 from Deeploy.operators.arithmetic import float_kernel, float_params, integer_kernel, integer_params
-from Deeploy.operators.base import Node, Operator, Value, register
-from Deeploy.operators.elementwise import (
-    as_type,
-    bounds,
-    broadcast_shape,
-    input_problems,
-    lower_elementwise,
-    type_problems,
-)
+from Deeploy.operators.base import Exactness, Node, Operator, Value, bounds, register
+from Deeploy.operators.elementwise import as_type, broadcast_shape, input_problems, lower_elementwise, type_problems
 from Deeploy.operators.lowering import Lowering
 from Deeploy.program.dtypes import BOOL, FLOAT32, smallest_integer
 from Deeploy.program.step import Kernel
@@ -27,6 +20,7 @@ class Comparison(Operator):
     """Base of comparisons of two operands; the result is boolean."""
 
     domains = ("",)
+    exactness = Exactness.ROUNDED
     symbol: ClassVar[str]
     function: ClassVar[Any]
     booleans: ClassVar[bool] = False
@@ -119,6 +113,8 @@ class Where(Operator):
 
     names = ("Where",)
     domains = ("",)
+    exactness = Exactness.COPIED
+    elementwise = True
 
     def problems(self, node: Node) -> list[Problem]:
         found = input_problems(node, 3)

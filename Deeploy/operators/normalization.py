@@ -9,7 +9,7 @@ import numpy as np
 
 from Deeploy.errors import ModelError, Problem
 from Deeploy.operators.base import Node, Operator, Value, register
-from Deeploy.operators.broadcasting import broadcast_strides, merge_axes
+from Deeploy.operators.broadcasting import broadcast_strides, broadcasts, merge_axes
 from Deeploy.operators.lowering import Lowering
 from Deeploy.operators.softmax import axis_problems, checked_axis
 from Deeploy.operators.views import LineSpace, Strided, line_space, strided_operand
@@ -35,11 +35,6 @@ def output_problems(node: Node) -> list[Problem]:
     if any(node.outputs[1:]):
         return [node.problem("only the first output is supported", "statistics are not kept", "remove the readers of the other outputs")]
     return []
-
-
-def broadcasts(shape: tuple[int, ...], target: tuple[int, ...]) -> bool:
-    """Whether a tensor of `shape` broadcasts to `target` (in one direction)."""
-    return len(shape) <= len(target) and all(n in (1, t) for n, t in zip(shape[::-1], target[::-1], strict=False))
 
 
 def norm_step(node: Node, ctx: Lowering, space: LineSpace | None, *, centre: bool, extras: int, epsilon: float) -> None:
@@ -119,6 +114,7 @@ class _LineNorm(Operator):
 class LayerNormalization(_LineNorm):
     names = ("LayerNormalization",)
     domains = ("",)
+    needed_outputs = 1
 
 
 @register
@@ -223,6 +219,8 @@ class BatchNormalization(Operator):
 
     names = ("BatchNormalization",)
     domains = ("",)
+    channel_axis = 1
+    needed_outputs = 1
 
     def problems(self, node: Node) -> list[Problem]:
         problems = float_problems(node) + output_problems(node)

@@ -9,8 +9,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from Deeploy.errors import ModelError, Problem
-from Deeploy.operators.base import Node, Operator, Value, register
-from Deeploy.operators.elementwise import bounds
+from Deeploy.operators.base import Exactness, Node, Operator, Value, bounds, register
 from Deeploy.operators.lowering import Lowering
 from Deeploy.operators.shape_ops import static_problem
 from Deeploy.operators.softmax import checked_axis
@@ -46,6 +45,7 @@ class Pad(Operator):
     names = ("Pad",)
     domains = ("",)
     static_inputs = ((1, "pads"), (2, "value"), (3, "axes"))
+    exactness = Exactness.COPIED
 
     def normalise(self, node: gs.Node, opset: int) -> None:
         if opset < 2 and "paddings" in node.attrs:

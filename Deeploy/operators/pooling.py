@@ -12,8 +12,8 @@ from collections.abc import Sequence
 import numpy as np
 
 from Deeploy.errors import Problem
-from Deeploy.operators.accumulation import dim, limits
-from Deeploy.operators.base import Node, Operator, Value, register
+from Deeploy.operators.accumulation import dim
+from Deeploy.operators.base import Node, Operator, Value, bounds, register
 from Deeploy.operators.lowering import Lowering
 from Deeploy.operators.windows import IDENTITY, Window, WindowAxis, padded, tap, window_of, window_problems
 from Deeploy.program.dtypes import FLOAT32, INT8, INT16, INT32, INT64, UINT8, UINT16, UINT32, UINT64
@@ -137,6 +137,8 @@ class MaxPool(_Pool):
     """ai.onnx MaxPool; the second output (flat indices) for int8, uint8, int32 and float32."""
 
     names = ("MaxPool",)
+    channel_axis = 1
+    needed_outputs = 1
 
     def problems(self, node: Node) -> list[Problem]:
         found = super().problems(node)
@@ -160,7 +162,7 @@ class MaxPool(_Pool):
         if x.dtype.is_float:
             values = [Value(shape, FLOAT32)]
         else:
-            lo, hi = limits(x)
+            lo, hi = bounds(x)
             empty = any(a.has_empty for a in window.axes)
             values = [Value.integer(shape, x.dtype, x.dtype.lo if empty else lo, hi)]
         if len(node.outputs) > 1:
@@ -211,6 +213,7 @@ class AveragePool(_Pool):
     """ai.onnx AveragePool of floats. The divisor counts the taps inside the input, or, with count_include_pad, inside the padded input."""
 
     names = ("AveragePool",)
+    channel_axis = 1
 
     def problems(self, node: Node) -> list[Problem]:
         found = super().problems(node) + _average_problems(node)
@@ -237,6 +240,7 @@ class _Global(Operator):
     """Pooling over all spatial axes, any number of them."""
 
     domains = ("",)
+    channel_axis = 1
 
     @staticmethod
     def _window(sizes: Sequence[int]) -> Window:
@@ -279,7 +283,7 @@ class GlobalMaxPool(_Global):
 
     def infer(self, node: Node) -> list[Value]:
         x = node.value(0)
-        return [Value(self._shape(node), FLOAT32) if x.dtype.is_float else Value.integer(self._shape(node), x.dtype, *limits(x))]
+        return [Value(self._shape(node), FLOAT32) if x.dtype.is_float else Value.integer(self._shape(node), x.dtype, *bounds(x))]
 
     def reference(self, node: Node, inputs: Sequence[np.ndarray | None]) -> list[np.ndarray]:
         x = inputs[0]

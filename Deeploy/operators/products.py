@@ -13,8 +13,9 @@ from dataclasses import dataclass
 import numpy as np
 
 from Deeploy.errors import Problem
-from Deeploy.operators.accumulation import Accumulated, Span, align, dim, exact_integers, finish_sum, free_sum, limits, weighted_sum
-from Deeploy.operators.base import Node, Value
+from Deeploy.operators.accumulation import Accumulated, Span, align, dim, exact_integers, finish_sum, free_sum, weighted_sum
+from Deeploy.operators.base import Node, Value, bounds
+from Deeploy.operators.broadcasting import broadcasts
 from Deeploy.operators.lowering import Lowering
 from Deeploy.program.dtypes import FLOAT32, DType
 from Deeploy.program.step import Access, Axis, AxisKind, DimMap, Kernel, KernelCall, Operand, Param
@@ -114,20 +115,20 @@ def accumulated(
         left, right = (_shifted(v, z) for v, z in zip((a, b), zeros, strict=True))
         exact, partial = (free_sum(product.k, left, right, zero) for zero in (False, True))
     elif b.constant is not None and b.constant.size:
-        exact, partial = (weighted_sum(product.array_b(b.constant), (-2,), limits(a), zero) for zero in (False, True))
+        exact, partial = (weighted_sum(product.array_b(b.constant), (-2,), bounds(a), zero) for zero in (False, True))
         exact, partial = _like_output(exact, product), _like_output(partial, product)
     elif a.constant is not None and a.constant.size:
-        exact, partial = (weighted_sum(product.array_a(a.constant), (-1,), limits(b), zero) for zero in (False, True))
+        exact, partial = (weighted_sum(product.array_a(a.constant), (-1,), bounds(b), zero) for zero in (False, True))
         exact, partial = _like_output(exact, product), _like_output(partial, product)
     else:
-        exact, partial = (free_sum(product.k, limits(a), limits(b), zero) for zero in (False, True))
+        exact, partial = (free_sum(product.k, bounds(a), bounds(b), zero) for zero in (False, True))
     return finish_sum(exact, partial, bias, alpha, beta)
 
 
 def _shifted(value: Value, zero: Value | None) -> tuple[int, int]:
     """The range of a value less its zero point."""
-    lo, hi = limits(value)
-    z_lo, z_hi = (0, 0) if zero is None else limits(zero)
+    lo, hi = bounds(value)
+    z_lo, z_hi = (0, 0) if zero is None else bounds(zero)
     return lo - z_hi, hi - z_lo
 
 
@@ -153,7 +154,7 @@ def common_problems(node: Node, bias: Value | None, tables: Sequence[Value | Non
     for value in (bias, *tables):
         if value is None:
             continue
-        if not _broadcasts(value.shape, product.shape):
+        if not broadcasts(value.shape, product.shape):
             what = f"an operand of shape {value.shape} does not broadcast to {product.shape}"
             found.append(node.problem(what, remedy="give it the shape of the output, or of its last axes"))
             continue
@@ -167,11 +168,6 @@ def common_problems(node: Node, bias: Value | None, tables: Sequence[Value | Non
         types = ", ".join(str(v.dtype) for v in values)
         found.append(node.problem(f"operand types {types} do not go together", "all are float32 or all are integers", "cast them"))
     return found
-
-
-def _broadcasts(shape: Sequence[int], to: Sequence[int]) -> bool:
-    """Whether a shape broadcasts to another without making it larger."""
-    return len(shape) <= len(to) and all(have in (1, want) for have, want in zip(reversed(shape), reversed(to), strict=False))
 
 
 def multiply(product: Product, a: np.ndarray, b: np.ndarray) -> np.ndarray:

@@ -7,10 +7,10 @@ from collections.abc import Sequence
 import numpy as np
 
 from Deeploy.errors import Problem
-from Deeploy.operators.base import Node, Operator, Value, register
-from Deeploy.operators.elementwise import TYPE_CODES, lower_elementwise
+from Deeploy.operators.base import Exactness, Node, Operator, Value, register
+from Deeploy.operators.elementwise import lower_elementwise
 from Deeploy.operators.lowering import Lowering
-from Deeploy.program.dtypes import FLOAT32, INT32, smallest_integer
+from Deeploy.program.dtypes import FLOAT32, INT32, TYPE_CODES, smallest_integer
 from Deeploy.program.step import Kernel, Param
 
 QUANT_KERNEL = Kernel("dp_quant_f32", "convert.c", "dp_convert_cst", cycles_per_point=16.0)
@@ -37,6 +37,7 @@ class Quant(Operator):
     """q = clamp(round(x * scale + zero_point)), half away from zero, in float32; to the range of `bit_width` bits, `signed` or not."""
 
     names = ("Quant",)
+    exactness = Exactness.ROUNDED
 
     def problems(self, node: Node) -> list[Problem]:
         if node.optional(0) is None:
@@ -89,6 +90,7 @@ class Dequant(Operator):
     """y = (q - zero_point) * scale, in float32."""
 
     names = ("Dequant",)
+    exactness = Exactness.ROUNDED
 
     def problems(self, node: Node) -> list[Problem]:
         return [node.problem("input 0 is missing")] if node.optional(0) is None else _scale_problems(node)

@@ -10,9 +10,9 @@ from typing import ClassVar
 import numpy as np
 
 from Deeploy.errors import ModelError, Problem
-from Deeploy.operators.base import Node, Operator, Value, register
+from Deeploy.operators.base import Exactness, Node, Operator, Value, bounds, register
 from Deeploy.operators.broadcasting import merge_axes
-from Deeploy.operators.elementwise import bounds, truncating_division
+from Deeploy.operators.elementwise import truncating_division
 from Deeploy.operators.lowering import Lowering
 from Deeploy.operators.softmax import axis_problems, checked_axis
 from Deeploy.operators.views import join_axes, reduced_axes, strided_operand
@@ -78,7 +78,25 @@ class _Reduce(Operator):
             )
         if count >= 1 << 31:
             problems.append(node.problem(f"it reduces {count} elements to one", "at most 2^31 - 1 are supported", attribute="axes"))
-        return problems
+        return problems or self._width_problems(node)
+
+    def _width_problems(self, node: Node) -> list[Problem]:
+        """Sums that may leave 64 bits, where the result is meant to be exact: in the integer format, and of means in any network.
+
+        Every partial sum is between 0 and a bound of the whole one.
+        """
+        x = node.value(0)
+        exact = node.integers or self._is_mean()
+        if x.dtype.is_float or not exact or (not self._axes(node) and node.int("noop_with_empty_axes", 0)):
+            return []
+        lo, hi = self._bounds(node)
+        half = self._count(node) >> 1 if self._is_mean() and node.integers else 0
+        if INT64.lo <= lo - half and hi + half <= INT64.hi:
+            return []
+        what = f"what it accumulates, in [{lo}, {hi}], may leave 64 bits"
+        why = f"it reduces {self._count(node)} elements in {list(bounds(x))}"
+        remedy = "requantise its input first" if node.integers else "use a narrower input type"
+        return [node.problem(what, why, remedy)]
 
     def _axes(self, node: Node) -> tuple[int, ...]:
         """The reduced axes, ascending; () if it does nothing."""
@@ -258,12 +276,14 @@ class IntegerMean(_Reduce):
 class ReduceMax(_Reduce):
     names = ("ReduceMax",)
     family = "max"
+    exactness = Exactness.ROUNDED
 
 
 @register
 class ReduceMin(_Reduce):
     names = ("ReduceMin",)
     family = "min"
+    exactness = Exactness.ROUNDED
 
 
 @register

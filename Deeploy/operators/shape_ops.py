@@ -10,7 +10,7 @@ from dataclasses import replace
 import numpy as np
 
 from Deeploy.errors import ModelError, Problem
-from Deeploy.operators.base import Node, Operator, Value, register
+from Deeploy.operators.base import Exactness, Node, Operator, Value, View, register, too_large
 from Deeploy.operators.broadcasting import broadcast_strides
 from Deeploy.operators.copying import COPY_KERNELS
 from Deeploy.operators.lowering import Lowering
@@ -62,6 +62,8 @@ class Reshape(ShapeOperator):
     names = ("Reshape",)
     static_inputs = ((1, "shape"),)
     needs = "shape"
+    view = View.RESHAPED
+    exactness = Exactness.COPIED
 
     def shape(self, node: Node) -> tuple[int, ...]:
         x, wanted = node.value(0), list(node.ints("shape"))
@@ -86,6 +88,8 @@ class Reshape(ShapeOperator):
 @register
 class Flatten(ShapeOperator):
     names = ("Flatten",)
+    view = View.RESHAPED
+    exactness = Exactness.COPIED
 
     def shape(self, node: Node) -> tuple[int, ...]:
         x, axis = node.value(0), node.int("axis", 1)
@@ -101,6 +105,8 @@ class Squeeze(ShapeOperator):
 
     names = ("Squeeze",)
     static_inputs = ((1, "axes"),)
+    view = View.KEPT
+    exactness = Exactness.COPIED
 
     def shape(self, node: Node) -> tuple[int, ...]:
         x = node.value(0)
@@ -120,6 +126,8 @@ class Unsqueeze(ShapeOperator):
     names = ("Unsqueeze",)
     static_inputs = ((1, "axes"),)
     needs = "axes"
+    view = View.KEPT
+    exactness = Exactness.COPIED
 
     def shape(self, node: Node) -> tuple[int, ...]:
         x, axes = node.value(0), node.ints("axes")
@@ -137,6 +145,8 @@ class Transpose(Operator):
 
     names = ("Transpose",)
     domains = ("",)
+    view = View.STRIDED
+    exactness = Exactness.COPIED
 
     def _perm(self, node: Node) -> tuple[int, ...]:
         rank = node.value(0).rank
@@ -167,6 +177,7 @@ class Expand(ShapeOperator):
     names = ("Expand",)
     static_inputs = ((1, "shape"),)
     needs = "shape"
+    exactness = Exactness.COPIED
 
     def shape(self, node: Node) -> tuple[int, ...]:
         x, wanted = node.value(0), node.ints("shape")
@@ -190,6 +201,7 @@ class Tile(ShapeOperator):
     names = ("Tile",)
     static_inputs = ((1, "repeats"),)
     needs = "repeats"
+    exactness = Exactness.COPIED
 
     def shape(self, node: Node) -> tuple[int, ...]:
         x, repeats = node.value(0), node.ints("repeats")
@@ -266,6 +278,7 @@ class _Known(Operator):
 @register
 class Shape(_Known):
     names = ("Shape",)
+    shape_only = True
 
     def result(self, node: Node) -> np.ndarray:
         shape = node.value(0).shape
@@ -275,6 +288,7 @@ class Shape(_Known):
 @register
 class Size(_Known):
     names = ("Size",)
+    shape_only = True
 
     def result(self, node: Node) -> np.ndarray:
         return np.array(node.value(0).elements, np.int64)
@@ -286,6 +300,7 @@ class ConstantOfShape(_Known):
 
     names = ("ConstantOfShape",)
     static_inputs = ((0, "shape"),)
+    exactness = Exactness.COPIED
 
     def problems(self, node: Node) -> list[Problem]:
         problems = static_problem(node, "shape")
@@ -295,6 +310,8 @@ class ConstantOfShape(_Known):
             from_numpy(self._value(node).dtype)
         except KeyError:
             problems.append(node.problem(f"type {self._value(node).dtype} is not supported", attribute="value"))
+        if not problems and (fact := too_large(node.ints("shape"), from_numpy(self._value(node).dtype))):
+            problems.append(node.problem(f"its output {fact}"))
         return problems
 
     def _value(self, node: Node) -> np.ndarray:
@@ -306,8 +323,9 @@ class ConstantOfShape(_Known):
         return value
 
     def result(self, node: Node) -> np.ndarray:
-        return np.full(node.ints("shape"), self._value(node)[0])
+        return np.broadcast_to(self._value(node)[0], node.ints("shape"))
 
     def infer(self, node: Node) -> list[Value]:
         result = self.result(node)
-        return [Value.of(result, from_numpy(result.dtype))]
+        dtype = from_numpy(result.dtype)
+        return [replace(Value.of(self._value(node)[:1], dtype), shape=result.shape, constant=result)]

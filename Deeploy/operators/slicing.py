@@ -8,9 +8,9 @@ from dataclasses import replace
 import numpy as np
 
 from Deeploy.errors import ModelError, Problem
-from Deeploy.operators.base import Node, Operator, Value, register
+from Deeploy.operators.base import Exactness, Node, Operator, Value, View, bounds, register
 from Deeploy.operators.copying import COPY_KERNELS
-from Deeploy.operators.elementwise import CAST_KERNEL, as_type, bounds
+from Deeploy.operators.elementwise import CAST_KERNEL, as_type
 from Deeploy.operators.gather import STRIDE, pick_space
 from Deeploy.operators.lowering import Lowering
 from Deeploy.operators.shape_ops import static_problem
@@ -27,6 +27,8 @@ class Slice(Operator):
     names = ("Slice",)
     domains = ("",)
     static_inputs = ((1, "starts"), (2, "ends"), (3, "axes"), (4, "steps"))
+    view = View.STRIDED
+    exactness = Exactness.COPIED
 
     def problems(self, node: Node) -> list[Problem]:
         problems = static_problem(node, "starts") + static_problem(node, "ends")
@@ -104,6 +106,8 @@ class Split(Operator):
     names = ("Split",)
     domains = ("",)
     static_inputs = ((1, "split"),)
+    view = View.STRIDED
+    exactness = Exactness.COPIED
 
     def problems(self, node: Node) -> list[Problem]:
         problems = axis_problems(node, 0)
@@ -161,6 +165,7 @@ class Concat(Operator):
 
     names = ("Concat",)
     domains = ("",)
+    exactness = Exactness.COPIED
 
     def normalise(self, node, opset: int) -> None:  # noqa: ANN001
         if opset < 4:

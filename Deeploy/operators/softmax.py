@@ -8,8 +8,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from Deeploy.errors import ModelError, Problem
-from Deeploy.operators.base import Node, Operator, Value, find, register
-from Deeploy.operators.elementwise import bounds
+from Deeploy.operators.base import Node, Operator, Value, bounds, find, register
 from Deeploy.operators.lowering import Lowering
 from Deeploy.operators.views import LineSpace, Strided, line_space
 from Deeploy.program.dtypes import FLOAT32, INT8, INT16, INT32, UINT8, UINT16
@@ -234,8 +233,9 @@ class ISoftmax(_IntegerLine):
         span = hi - lo
         lowest = min(-min(span, log2 - 1), 31 * log2 - span if span // log2 > 31 else 0)
         base = max(abs(lowest + b), abs(b))
-        peak = a * base * base + c
-        return accumulator_bits(span, 32 * log2, abs(lowest) + abs(b), peak * max(x.shape[-1], node.int("n_levels") - 1), abs(lo), abs(hi))
+        square = base * base  # a value of its own: with a = 0 the peak says nothing of it
+        sums = (a * square + c) * max(x.shape[-1], node.int("n_levels") - 1)
+        return accumulator_bits(span, 32 * log2, abs(lowest) + abs(b), square, sums, abs(lo), abs(hi))
 
     def reference(self, node: Node, inputs: Sequence[np.ndarray | None]) -> list[np.ndarray]:
         x = np.asarray(inputs[0]).astype(np.int64)

@@ -10,15 +10,8 @@ import numpy as np
 
 from Deeploy.errors import Problem
 from Deeploy.operators.arithmetic import float_kernel, float_params, integer_kernel, integer_params
-from Deeploy.operators.base import Node, Operator, Value, register
-from Deeploy.operators.elementwise import (
-    arithmetic_value,
-    bounds,
-    input_problems,
-    lower_elementwise,
-    to_float32,
-    wrapped_value,
-)
+from Deeploy.operators.base import Exactness, Node, Operator, Value, bounds, register
+from Deeploy.operators.elementwise import arithmetic_value, input_problems, lower_elementwise, to_float32, wrapped_value
 from Deeploy.operators.lowering import Lowering
 from Deeploy.program.dtypes import BOOL, FLOAT32
 from Deeploy.program.step import Kernel
@@ -35,6 +28,7 @@ class FloatUnary(Operator):
     """Base of functions on float32. `parameters`: attributes with their defaults, at most two, in the order of the kernel."""
 
     domains: ClassVar[tuple[str, ...] | None] = ("",)
+    keeps_axes = True
     symbol: ClassVar[str]
     cycles: ClassVar[float] = 4.0
     parameters: ClassVar[tuple[tuple[str, float], ...]] = ()
@@ -74,7 +68,12 @@ class FloatUnary(Operator):
 
 
 def _float_function(
-    op: str, symbol: str, cycles: float, function: Callable[..., np.ndarray], parameters: tuple[tuple[str, float], ...] = ()
+    op: str,
+    symbol: str,
+    cycles: float,
+    function: Callable[..., np.ndarray],
+    parameters: tuple[tuple[str, float], ...] = (),
+    exactness: Exactness = Exactness.APPROXIMATE,
 ) -> type[Operator]:
     """Declares a function on float32 whose reference is `function(x, *parameters)` on float64."""
     body = {
@@ -83,6 +82,7 @@ def _float_function(
         "symbol": symbol,
         "cycles": cycles,
         "parameters": parameters,
+        "exactness": exactness,
         "floats": lambda self, x, *arguments: function(x, *arguments),
     }
     return register(type(op, (FloatUnary,), body))
@@ -101,13 +101,13 @@ def gelu_tanh(x: np.ndarray) -> np.ndarray:
     return 0.5 * x * (1.0 + np.tanh(math.sqrt(2.0 / math.pi) * (x + 0.044715 * x**3)))
 
 
-Sqrt = _float_function("Sqrt", "sqrt", 16.0, np.sqrt)
+Sqrt = _float_function("Sqrt", "sqrt", 16.0, np.sqrt, exactness=Exactness.ROUNDED)
 Exp = _float_function("Exp", "exp", 40.0, np.exp)
 Log = _float_function("Log", "log", 40.0, np.log)
-Reciprocal = _float_function("Reciprocal", "reciprocal", 12.0, lambda x: 1.0 / x)
-Ceil = _float_function("Ceil", "ceil", 10.0, np.ceil)
-Floor = _float_function("Floor", "floor", 10.0, np.floor)
-Round = _float_function("Round", "round", 10.0, np.rint)
+Reciprocal = _float_function("Reciprocal", "reciprocal", 12.0, lambda x: 1.0 / x, exactness=Exactness.ROUNDED)
+Ceil = _float_function("Ceil", "ceil", 10.0, np.ceil, exactness=Exactness.ROUNDED)
+Floor = _float_function("Floor", "floor", 10.0, np.floor, exactness=Exactness.ROUNDED)
+Round = _float_function("Round", "round", 10.0, np.rint, exactness=Exactness.ROUNDED)
 Erf = _float_function("Erf", "erf", 60.0, _erf)
 Sigmoid = _float_function("Sigmoid", "sigmoid", 55.0, sigmoid)
 Tanh = _float_function("Tanh", "tanh", 60.0, np.tanh)
@@ -117,7 +117,7 @@ HardSigmoid = _float_function(
 )
 Swish = _float_function("Swish", "swish", 60.0, lambda x, a: x * sigmoid(a * x), (("alpha", 1.0),))
 Silu = _float_function("Silu", "swish", 60.0, lambda x, a: x * sigmoid(a * x), (("alpha", 1.0),))
-LeakyRelu = _float_function("LeakyRelu", "leaky_relu", 5.0, lambda x, a: np.where(x < 0, a * x, x), (("alpha", 0.01),))
+LeakyRelu = _float_function("LeakyRelu", "leaky_relu", 5.0, lambda x, a: np.where(x < 0, a * x, x), (("alpha", 0.01),), Exactness.ROUNDED)
 Elu = _float_function("Elu", "elu", 40.0, lambda x, a: np.where(x < 0, a * np.expm1(np.minimum(x, 0)), x), (("alpha", 1.0),))
 Selu = _float_function(
     "Selu",
@@ -201,6 +201,7 @@ class NumberUnary(FloatUnary):
 @register
 class Neg(NumberUnary):
     names, symbol = ("Neg",), "neg"
+    exactness = Exactness.ROUNDED
 
     def integer_value(self, node: Node, x: Value) -> Value:
         lo, hi = bounds(x)
@@ -213,6 +214,7 @@ class Neg(NumberUnary):
 @register
 class Abs(NumberUnary):
     names, symbol = ("Abs",), "abs"
+    exactness = Exactness.ROUNDED
 
     def integer_value(self, node: Node, x: Value) -> Value:
         lo, hi = bounds(x)
@@ -226,6 +228,7 @@ class Abs(NumberUnary):
 @register
 class Relu(NumberUnary):
     names, symbol = ("Relu",), "relu"
+    exactness = Exactness.ROUNDED
 
     def integer_value(self, node: Node, x: Value) -> Value:
         lo, hi = bounds(x)
@@ -238,6 +241,7 @@ class Relu(NumberUnary):
 @register
 class Sign(NumberUnary):
     names, symbol = ("Sign",), "sign"
+    exactness = Exactness.ROUNDED
 
     def integer_value(self, node: Node, x: Value) -> Value:
         lo, hi = bounds(x)
@@ -252,6 +256,7 @@ class IsNaN(Operator):
     names = ("IsNaN",)
     domains = ("",)
     symbol: ClassVar[str] = "isnan"
+    exactness = Exactness.ROUNDED
 
     def problems(self, node: Node) -> list[Problem]:
         found = input_problems(node, 1)

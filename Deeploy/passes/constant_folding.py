@@ -5,7 +5,8 @@
 * Folding must not cost memory: a result may be as large as the constants that nobody needs any more. Splats (kept as one element with
   strides 0) and single elements are free, as they become literals; what no kernel computes is folded at any size.
 * Floats: only exactly rounded operations. Nothing that comes from libm (Exp, Tanh, Pow, ...) or a BLAS; products are in `exact`.
-* Constants that a caller may override, or that were written out on purpose, are left alone, and so are producers of graph outputs.
+* Constants that a caller may override, or that were written out on purpose, are left alone. So are producers of graph outputs, unless no
+  kernel computes them: these outputs are read from constants.
 """
 
 from __future__ import annotations
@@ -16,32 +17,14 @@ import numpy as np
 import onnx_graphsurgeon as gs
 
 from Deeploy.frontend.model import Model, node_view
-from Deeploy.operators import base
-from Deeploy.operators.base import Node, Operator, Value
+from Deeploy.operators.base import Exactness, Node, Operator, Value, View
 from Deeploy.passes import exact
-from Deeploy.passes.edit import Uses, foldable, forget_unused, is_op, new_constant, remove_nodes, uses_of
+from Deeploy.passes.edit import Uses, declaration, foldable, forget_unused, new_constant, remove_nodes, uses_of
 
-VIEWS = ("Transpose", "Reshape", "Squeeze", "Unsqueeze", "Flatten", "Slice", "Split", "Identity")
-SHAPES = ("Shape", "Size")
-"""Operators that need the shape of their input only; always folded."""
 TINY = 64
 """Bytes below which a view is evaluated."""
-
-MOVES = (*VIEWS, "Concat", "Gather", "GatherElements", "Where", "Pad", "Expand", "Tile", "Cast", "CastLike", "ConstantOfShape")
-"""Operators that copy floats as they are, NaNs included."""
-
-UNSETTLED = ("RequantShift",)
-"""Operators whose constants are brought to their final shapes by a later pass."""
-
-EXACT_FLOAT = frozenset(
-    """
-    Add Sub Mul Div Neg Abs Sqrt Reciprocal Relu LeakyRelu PRelu Clip Min Max Sign Floor Ceil Round Where Equal Greater Less
-    GreaterOrEqual LessOrEqual IsNaN IsInf Cast CastLike Concat Gather GatherElements Pad Expand Tile ConstantOfShape EyeLike Range
-    ReduceMax ReduceMin DepthToSpace SpaceToDepth Transpose Reshape Squeeze Unsqueeze Flatten Slice Split Identity OneHot Trilu
-    Quant Dequant QuantizeLinear DequantizeLinear
-    """.split()
-)
-"""Operators whose float results are exactly rounded whatever the machine and the order of evaluation."""
+LARGEST = 1 << 28
+"""Bytes of results beyond which nothing is evaluated that a kernel can compute: no target could store them."""
 
 
 def run(model: Model) -> None:
@@ -50,19 +33,27 @@ def run(model: Model) -> None:
     known: dict[str, np.ndarray] = {}  # results of views that stay in the graph
     dead: set[int] = set()
     for node in model.graph.nodes:
-        arrays = _inputs(model, node, known)
-        if arrays is None or any(t.name in uses.outputs for t in node.outputs):
+        operator = declaration(node)
+        if operator is None or operator.table_slots:  # what tables mean is settled by a later pass
             continue
-        operator = base.find(node.op, node.domain or "")
-        if operator is None or node.op in UNSETTLED or any(t.name and t.name not in model.values for t in node.outputs):
+        arrays = _inputs(model, node, operator, known)
+        if arrays is None or any(t.name and t.name not in model.values for t in node.outputs):
             continue
-        stays = is_op(node, *VIEWS) and not _tiny_view(model, node, uses)
+        is_output = any(t.name in uses.outputs for t in node.outputs)
+        if is_output and not (operator.shape_only or not arrays):
+            continue
+        if arrays and _has_kernel(operator) and sum(model.values[t.name].bytes for t in node.outputs if t.name) > LARGEST:
+            continue
+        stays = operator.view is not View.NONE and not _tiny_view(model, node, uses)
         results = _evaluate(model, node_view(model, node), operator, arrays)
         if results is None:
             continue
         if stays:
             known.update({t.name: r for t, r in zip(node.outputs, results, strict=False) if t.name})
         elif (kept := _worth(results, _freed(model, node, uses), operator)) is not None:
+            if is_output:
+                _read_from_constant(model, node, kept[0], uses)
+                continue
             _replace(model, node, kept, uses)
             dead.add(id(node))
     if dead:
@@ -70,9 +61,9 @@ def run(model: Model) -> None:
         forget_unused(model)
 
 
-def _inputs(model: Model, node: gs.Node, known: dict[str, np.ndarray]) -> list[np.ndarray | None] | None:
+def _inputs(model: Model, node: gs.Node, operator: Operator, known: dict[str, np.ndarray]) -> list[np.ndarray | None] | None:
     """The arrays of all inputs (None for an absent one), or None if one of them is not known."""
-    if is_op(node, *SHAPES):
+    if operator.shape_only:
         value = model.values.get(node.inputs[0].name)
         return None if value is None else [np.broadcast_to(np.zeros((), value.dtype.numpy), value.shape)]
     arrays: list[np.ndarray | None] = []
@@ -85,7 +76,7 @@ def _inputs(model: Model, node: gs.Node, known: dict[str, np.ndarray]) -> list[n
             arrays.append(known[tensor.name])
         else:
             return None
-    return arrays if arrays or is_op(node, "ConstantOfShape", "Range", "EyeLike") else None
+    return arrays
 
 
 def _tiny_view(model: Model, node: gs.Node, uses: Uses) -> bool:
@@ -102,14 +93,15 @@ def _evaluate(model: Model, view: Node, operator: Operator, arrays: list[np.ndar
     results: list[np.ndarray] | None
     if floats and view.domain in ("", "ai.onnx") and view.op in ("MatMul", "Gemm", "Pow"):
         results = _exact_product(view, arrays)
-    elif floats and view.op not in EXACT_FLOAT and view.op not in SHAPES:
+    elif floats and operator.exactness < Exactness.ROUNDED and not operator.shape_only:
         results = None
     else:
         try:
-            results = operator.reference(_with_constants(view, arrays), arrays)
+            with np.errstate(all="ignore"):
+                results = operator.reference(_with_constants(view, arrays), arrays)
         except NotImplementedError:
             results = None
-    if results is None or (view.op not in MOVES and any(r.dtype.kind == "f" and np.isnan(r).any() for r in results)):
+    if results is None or (operator.exactness < Exactness.COPIED and any(r.dtype.kind == "f" and np.isnan(r).any() for r in results)):
         return None  # which NaN an operation gives depends on the machine
     return [_stored(r, v) for r, v in zip(results, values, strict=False)]
 
@@ -151,7 +143,7 @@ def _freed(model: Model, node: gs.Node, uses: Uses) -> int:
         reader = node
         while name not in uses.outputs and all(r is reader for r, _ in uses.readers[name]):
             producer = uses.producers.get(name)
-            if producer is None or not is_op(producer, *VIEWS):
+            if producer is None or not _is_view(producer):
                 constant = model.values[name].constant
                 total += 0 if constant is None else constant.nbytes
                 break
@@ -159,12 +151,21 @@ def _freed(model: Model, node: gs.Node, uses: Uses) -> int:
     return total
 
 
+def _is_view(node: gs.Node) -> bool:
+    operator = declaration(node)
+    return operator is not None and operator.view is not View.NONE
+
+
+def _has_kernel(operator: Operator) -> bool:
+    """Whether the operator can be computed on the device."""
+    return type(operator).lower is not Operator.lower and not operator.shape_only
+
+
 def _worth(results: list[np.ndarray], freed: int, operator: Operator) -> list[np.ndarray] | None:
     """The results as they are to be kept (splats with strides 0), or None if folding would cost memory."""
     kept = [_splat(r) for r in results]
     needed = sum(r.nbytes for r, splat in zip(results, kept, strict=True) if splat is None and r.size > 1)
-    has_kernel = type(operator).lower is not Operator.lower and not set(operator.names) & set(SHAPES)
-    if needed > freed and has_kernel:
+    if needed > freed and _has_kernel(operator):
         return None
     return [np.array(r, order="C") if splat is None else splat for r, splat in zip(results, kept, strict=True)]
 
@@ -173,11 +174,30 @@ def _splat(array: np.ndarray) -> np.ndarray | None:
     """The array as one element with strides 0, if all its elements have the same bytes; None otherwise."""
     if array.size < 2:
         return None
+    if not any(array.strides):
+        return array
     first = array[(slice(0, 1),) * array.ndim].reshape(-1).copy()
     pattern = np.dtype(f"u{array.itemsize}")
     if bool(np.all(np.ascontiguousarray(array).view(pattern) == first.view(pattern))):
         return np.broadcast_to(first.reshape(()), array.shape)
     return None
+
+
+def _read_from_constant(model: Model, node: gs.Node, array: np.ndarray, uses: Uses) -> None:
+    """Makes the node, whose one output is a graph output, an Identity of a constant. Other readers read the constant."""
+    name = node.outputs[0].name
+    constant = new_constant(model, name, array)
+    for reader, slot in uses.readers.pop(name, []):
+        reader.inputs[slot] = constant
+        uses.readers.setdefault(constant.name, []).append((reader, slot))
+    for source in {t.name for t in node.inputs if t.name}:
+        uses.readers[source] = [place for place in uses.readers[source] if place[0] is not node]
+    uses.readers.setdefault(constant.name, []).append((node, 0))
+    model.notes.append(f"folded {node.op} '{node.name}', an output")
+    node.op, node.domain = "Identity", ""
+    node.attrs.clear()
+    node.inputs.clear()
+    node.inputs.append(constant)
 
 
 def _replace(model: Model, node: gs.Node, results: list[np.ndarray], uses: Uses) -> None:

@@ -9,12 +9,7 @@ import numpy as np
 import onnx_graphsurgeon as gs
 
 from Deeploy.frontend.model import Model
-from Deeploy.passes.edit import Uses, attribute, bypass, forget_unused, input_of, is_op, remove_nodes, uses_of
-
-OPTIONAL_OUTPUTS = {"MaxPool": 1, "Dropout": 1, "LayerNormalization": 1, "BatchNormalization": 1}
-"""Operators whose outputs from that index on are optional: left out when unread, so that no kernel computes them."""
-EFFECTS = ("InPlaceAccumulatorV2",)
-"""Operators that write state: needed even if nobody reads their output."""
+from Deeploy.passes.edit import Uses, attribute, bypass, declaration, forget_unused, input_of, is_op, remove_nodes, uses_of
 
 
 def run(model: Model) -> None:
@@ -61,7 +56,7 @@ def _training(node: gs.Node) -> bool:
 def _needed(graph: gs.Graph, uses: Uses) -> set[int]:
     """`id`s of the nodes from which a graph output or a state is reached."""
     todo = [uses.producers[name] for name in sorted(uses.outputs) if name in uses.producers]
-    todo += [n for n in graph.nodes if n.op in EFFECTS]
+    todo += [n for n in graph.nodes if (operator := declaration(n)) is None or operator.writes_state]
     needed: set[int] = set()
     while todo:
         node = todo.pop()
@@ -73,7 +68,8 @@ def _needed(graph: gs.Graph, uses: Uses) -> set[int]:
 
 
 def _drop_optional_outputs(node: gs.Node, uses: Uses) -> None:
-    first = OPTIONAL_OUTPUTS.get(node.op)
+    operator = declaration(node)
+    first = None if operator is None else operator.needed_outputs
     if first is None:
         return
     while len(node.outputs) > first and not (node.outputs[-1].name in uses.readers or node.outputs[-1].name in uses.outputs):

@@ -12,11 +12,8 @@ from dataclasses import dataclass, field
 import onnx_graphsurgeon as gs
 
 from Deeploy.frontend.model import Model
-from Deeploy.passes.edit import forget_unused, is_op, uses_of
-
-RESHAPES = ("Reshape", "Flatten")
-"""Views of dense tensors only; of anything else they are copies."""
-VIEWS = ("Transpose", "Slice", "Squeeze", "Unsqueeze", "Identity")
+from Deeploy.operators.base import View
+from Deeploy.passes.edit import declaration, forget_unused, uses_of
 
 
 def _duplicateConstants(model: Model) -> None:  # the name by which users of this flow know it
@@ -98,12 +95,14 @@ def _views_of_constants(model: Model) -> list[gs.Node]:
     dense: dict[str, bool] = {}  # results that are views: whether they are row-major without gaps
     views = []
     for node in model.graph.nodes:
-        if not is_op(node, *RESHAPES, *VIEWS) or not node.inputs or len(node.outputs) != 1:
+        operator = declaration(node)
+        view = View.NONE if operator is None else operator.view
+        if view is View.NONE or not node.inputs or len(node.outputs) != 1:
             continue
         source = node.inputs[0]
         source_dense = True if isinstance(source, gs.Constant) else dense.get(source.name)
-        if source_dense is None or (is_op(node, *RESHAPES) and not source_dense):
+        if source_dense is None or (view is View.RESHAPED and not source_dense):
             continue
-        dense[node.outputs[0].name] = source_dense and not is_op(node, "Transpose", "Slice")
+        dense[node.outputs[0].name] = source_dense and view is not View.STRIDED
         views.append(node)
     return views

@@ -14,7 +14,7 @@ import numpy as np
 import onnx_graphsurgeon as gs
 
 from Deeploy.frontend.model import Model
-from Deeploy.operators.base import Value
+from Deeploy.operators.base import Operator, Value, find
 from Deeploy.program import dtypes
 
 
@@ -63,6 +63,11 @@ def plain_domain(node: gs.Node) -> bool:
 def is_op(node: gs.Node | None, *ops: str) -> TypeGuard[gs.Node]:
     """Whether the node is one of these operators of ai.onnx."""
     return node is not None and node.op in ops and plain_domain(node)
+
+
+def declaration(node: gs.Node) -> Operator | None:
+    """What is declared of the node's operator, None for an operator that nobody declares."""
+    return find(node.op, node.domain or "")
 
 
 def input_of(node: gs.Node, slot: int) -> gs.Variable | gs.Constant | None:

@@ -12,6 +12,7 @@ import onnx_graphsurgeon as gs
 
 from Deeploy.frontend.model import Model
 from Deeploy.operators.base import DOMAIN
+from Deeploy.operators.requantisation import LEVELS, SIGNED
 from Deeploy.passes.edit import Uses, attribute, forget_unused, input_of, is_op, unlink, uses_of
 
 Slot: TypeAlias = Any
@@ -118,8 +119,8 @@ def _whole_factors(node: gs.Node) -> bool:
 
 def _requant_attributes(node: gs.Node) -> dict[str, Any]:
     """div, n_levels and signed as whole numbers; whichever name the file gives the levels."""
-    levels = attribute(node, "n_levels", attribute(node, "n_levels_out", 256))
-    return {"div": int(attribute(node, "div", 1)), "n_levels": int(levels), "signed": int(attribute(node, "signed", 1))}
+    levels = attribute(node, "n_levels", attribute(node, "n_levels_out", LEVELS))
+    return {"div": int(attribute(node, "div", 1)), "n_levels": int(levels), "signed": int(attribute(node, "signed", SIGNED))}
 
 
 def _replace(

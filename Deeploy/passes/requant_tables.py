@@ -16,12 +16,8 @@ import onnx_graphsurgeon as gs
 
 from Deeploy.errors import ModelError, Problem
 from Deeploy.frontend.model import Model
-from Deeploy.passes.edit import Uses, forget_unused, input_of, is_op, new_constant, uses_of
-
-CHANNELS_FIRST = ("Conv", "ConvTranspose", "MaxPool", "AveragePool", "GlobalAveragePool", "GlobalMaxPool", "BatchNormalization")
-CHANNELS_LAST = ("Gemm", "MatMul", "MatMulInteger")
-LOOK_THROUGH = ("Add", "Sub", "Mul", "Relu", "Clip", "Cast", "Identity", "RequantShift", "iGELU", "iHardswish")
-"""Operators that keep the meaning of the axes: a table after them is read as after the operator before them."""
+from Deeploy.operators.broadcasting import broadcasts
+from Deeploy.passes.edit import Uses, declaration, forget_unused, input_of, new_constant, uses_of
 
 
 def run(model: Model) -> None:
@@ -33,10 +29,11 @@ def run(model: Model) -> None:
     problems: list[Problem] = []
     changed = False
     for node in model.graph.nodes:
-        if node.op != "RequantShift":
+        operator = declaration(node)
+        if operator is None or not operator.table_slots:
             continue
         shape = model.values[node.outputs[0].name].shape
-        for slot in (1, 2):
+        for slot in operator.table_slots:
             table = input_of(node, slot)
             if table is None:
                 continue
@@ -66,7 +63,7 @@ def table_shape(table: tuple[int, ...], output: tuple[int, ...], channels_last: 
     while len(core) > 1 and core[0] == 1 and len(core) > rank:
         core = core[1:]
     per_channel = (size, *(1 for _ in output[2:])) if rank >= 2 and output[1] == size else None
-    as_it_is = core if len(core) <= rank and _broadcasts(core, output) else None
+    as_it_is = core if len(core) <= rank and broadcasts(core, output) else None
     last = (size,) if output and output[-1] == size else None
     if len(core) == 1:
         if channels_last() is False:
@@ -79,25 +76,25 @@ def table_shape(table: tuple[int, ...], output: tuple[int, ...], channels_last: 
     return as_it_is
 
 
-def _broadcasts(table: tuple[int, ...], output: tuple[int, ...]) -> bool:
-    return all(t in (1, o) for t, o in zip(reversed(table), reversed(output), strict=False))
-
-
 def _channels_last(uses: Uses, node: gs.Node) -> bool | None:
-    """What the channels of the node's input are, from the operators before it."""
+    """What the channels of the node's input are, from the operators before it.
+
+    Operators that keep the meaning of the axes are looked through: a table after them is read as after the operator before them.
+    """
     todo, seen = [node], {id(node)}
     while todo:
         here = todo.pop(0)
-        for tensor in here.inputs[:1] if here.op == "RequantShift" else here.inputs:
+        operator = declaration(here)
+        tables = () if operator is None else operator.table_slots
+        for tensor in (t for slot, t in enumerate(here.inputs) if slot not in tables):
             before = uses.producers.get(tensor.name)
             if before is None or id(before) in seen:
                 continue
             seen.add(id(before))
-            if is_op(before, *CHANNELS_FIRST):
-                return False
-            if is_op(before, *CHANNELS_LAST):
-                return True
-            if before.op in LOOK_THROUGH:
+            operator = declaration(before)
+            if operator is not None and operator.channel_axis is not None:
+                return operator.channel_axis < 0
+            if operator is not None and (operator.keeps_axes or operator.elementwise):
                 todo.append(before)
     return None
 

@@ -86,6 +86,7 @@ class _Planner:
         home = Level.L3 if self.options.home == "L3" else Level.L2
         for storage in self.alive:
             storage.home = home
+        self._check_whole(home)
         tilings, near = self._settle()
         far = self._place(Level.L3, [])
         self._check_l3(far)
@@ -125,7 +126,7 @@ class _Planner:
     def _excess(self, slack: int) -> Excess | None:
         """The worst overflow of L2 if every step had its smallest tiles."""
         room = self.usable[Level.L2] - self._constants(Level.L2) - slack
-        live = self._live()
+        live = self._live(Level.L2)
         worst = Excess(-room, 0)
         for index, step in enumerate(self.program.steps):
             over = live[index] + self._smallest(step) - room
@@ -142,11 +143,11 @@ class _Planner:
         chosen = [s for s in self.alive if s.home is level and in_arena(s)]
         return groups(chosen, self.alive, self.pairs, lambda a, b: a.home is b.home)
 
-    def _live(self) -> list[int]:
-        """Bytes of the L2 arena's storages alive at every step."""
+    def _live(self, level: Level) -> list[int]:
+        """Bytes of the arena's storages alive at every step."""
         change = [0] * (len(self.program.steps) + 2)
-        for group in self._groups(Level.L2):
-            size = round_up(group.size, self._alignment(group, Level.L2))
+        for group in self._groups(level):
+            size = round_up(group.size, self._alignment(group, level))
             change[group.first] += size
             change[group.last + 1] -= size
         live, current = [], 0
@@ -182,7 +183,7 @@ class _Planner:
 
     def _tile(self, slack: int) -> list[Tiling]:
         room = self.usable[Level.L2] - self._constants(Level.L2) - slack
-        live = self._live()
+        live = self._live(Level.L2)
         result = []
         for index, step in enumerate(self.program.steps):
             far, key = self._signature(step)
@@ -281,6 +282,18 @@ class _Planner:
         what = f"step '{step.name}' does not fit into L1: at least {LEAST_L1} bytes needed, {given} bytes given"
         why = f"smaller tiles of tensor '{step.operands[operand].tensor.source}' would cost far more control than computation"
         raise DoesNotFitError(Problem(what, why, "give more L1 (--l1)", node=step.node, operator=step.operator))
+
+    def _check_whole(self, home: Level) -> None:
+        """Refuses at once what no choice of homes and tiles can help: more bytes alive at one step than all the homes have together."""
+        if self.options.home == "L2":
+            return  # found without tiling, with the step that is too large
+        near = self.usable[Level.L2] if self.options.home == "auto" else 0
+        needed = self._constants(home) + max(self._live(home), default=0)
+        largest = max((s.size for s in self.alive), default=0)
+        if needed > near + self.usable[Level.L3] or largest > max(near, self.usable[Level.L3]):
+            for storage in self.alive:
+                storage.home = Level.L3
+            raise self._level_error(Level.L3, max(needed - near, largest))
 
     def _check_l3(self, placed: _Placed) -> None:
         needed = self._constants(Level.L3) + placed.layout.size

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sysconfig
 import tomllib
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
@@ -19,7 +20,8 @@ class LevelSpec:
     bytes:         its size.
     reserved:      bytes that code, read-only data, stacks and the runtime take.
     alignment:     every buffer begins at a multiple of it.
-    read_rounding: a transfer from this level overwrites up to read_rounding - 1 bytes past its end (1: none).
+    read_rounding: a transfer from this level rounds the length of each row up to a multiple of it, so that it overwrites up to
+                   read_rounding - 1 bytes past its end (1: none).
     installed:     bytes that the chip has, where `bytes` is a part of it that the user chose; else 0.
     """
 
@@ -40,12 +42,14 @@ class Dma:
     """A transfer engine between two neighbouring levels. Cycles are cluster cycles.
 
     max_bytes:      of one command.
+    alignment:      addresses on both sides, row lengths and strides must be multiples of it (1: any byte). The host runtime enforces it.
     setup_cycles:   the controller's work per command.
     latency_cycles: from issue to the first byte.
     read_, write_bytes_per_cycle: towards and away from the cores.
     """
 
     max_bytes: int
+    alignment: int
     setup_cycles: float
     latency_cycles: float
     read_bytes_per_cycle: float
@@ -101,19 +105,12 @@ class Platform:
 
 
 def targets_dir() -> Path:
-    """The folder with platforms/, kernels/ and runtime/: beside the package in a checkout, or package data of an installation."""
+    """The folder with platforms/, kernels/ and runtime/: beside the package in a checkout, else where setup.py installs it."""
     package = Path(__file__).resolve().parent.parent
-    for candidate in (package.parent / "Targets", package / "Targets"):
+    data = [sysconfig.get_path("data"), sysconfig.get_path("data", sysconfig.get_preferred_scheme("user"))]
+    for candidate in (package.parent / "Targets", *(Path(folder) / "share/deeploy/Targets" for folder in data)):
         if (candidate / "platforms").is_dir():
             return candidate
-    try:
-        from importlib.resources import files
-
-        resource = Path(str(files("Targets")))
-        if (resource / "platforms").is_dir():
-            return resource
-    except (ModuleNotFoundError, TypeError):
-        pass
     raise DefectError(Problem("the folder Targets is missing", "it belongs beside the Deeploy package", "install the project again"))
 
 
@@ -214,6 +211,13 @@ def _dma(table: _Table) -> Dma:
         read = write = table.number("bytes_per_cycle", positive=True)
     else:
         read, write = table.number("read_bytes_per_cycle", True), table.number("write_bytes_per_cycle", True)
-    dma = Dma(table.integer("max_bytes", 1), table.number("setup_cycles"), table.number("latency_cycles"), read, write)
+    dma = Dma(
+        table.integer("max_bytes", 1),
+        table.integer("alignment", 1),
+        table.number("setup_cycles"),
+        table.number("latency_cycles"),
+        read,
+        write,
+    )
     table.finish()
     return dma

@@ -71,6 +71,14 @@ BOOL = DType("bool", "uint8_t", 1, Kind.BOOL, "b8")
 ALL = (INT8, UINT8, INT16, UINT16, INT32, UINT32, INT64, UINT64, FLOAT32, BOOL)
 _BY_NAME = {d.name: d for d in ALL}
 
+TYPE_CODES = {d: code for code, d in enumerate(ALL)}
+"""Numbers of element types in the constant structs of kernels: DP_I8, DP_U8, ... in Targets/kernels/dp_types.h."""
+
+ONNX_TYPES = {1: FLOAT32, 2: UINT8, 3: INT8, 4: UINT16, 5: INT16, 6: INT32, 7: INT64, 9: BOOL, 12: UINT32, 13: UINT64}
+"""Element types by their numbers in ONNX (TensorProto.DataType)."""
+ONNX_OTHER_FLOATS = {10: "float16", 11: "double", 16: "bfloat16"}
+"""Names of the ONNX element types that stand for float32 where only the value counts (constants, integer networks), by number."""
+
 
 def from_numpy(dtype: np.dtype | type) -> DType:
     """The type of a numpy array. Raises KeyError for a type that no kernel can hold (float64, float16, ...)."""

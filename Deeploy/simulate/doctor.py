@@ -1,4 +1,4 @@
-"""Which tools are here: compilers for the host simulator, onnxruntime as an oracle."""
+"""Which tools are here: compilers for the host simulator, onnxruntime as an oracle, compiler and simulator of the chip."""
 
 from __future__ import annotations
 
@@ -7,6 +7,10 @@ import shutil
 import subprocess
 from dataclasses import asdict, dataclass
 from typing import Any
+
+from Deeploy.errors import ToolMissingError
+from Deeploy.simulate.chip import find_toolchain
+from Deeploy.simulate.gvsoc import find_gvsoc
 
 
 @dataclass(frozen=True)
@@ -60,7 +64,22 @@ def examine() -> Examination:
         "oracle of `deeploy run` without a stored golden",
         remedy="pip install onnxruntime",
     )
-    return Examination((gcc, sanitizers, clang, runtime))
+    return Examination((gcc, sanitizers, clang, runtime, *_chip()))
+
+
+def _chip() -> tuple[Finding, ...]:
+    """What `deeploy run --simulator gvsoc` uses."""
+    findings = []
+    for tool, find, purpose in (
+        ("chip compiler", lambda: find_toolchain().clang, "builds programs for the simulated chip"),
+        ("gvsoc", lambda: str(find_gvsoc()), "simulates the chip, with cycles"),
+    ):
+        try:
+            findings.append(Finding(tool, True, False, purpose, find()))
+        except ToolMissingError as error:
+            problem = error.problems[0]
+            findings.append(Finding(tool, False, False, purpose, problem.what, problem.remedy))
+    return tuple(findings)
 
 
 def _compiler(tool: str, needed: bool, purpose: str, remedy: str, names: tuple[str, ...] = ()) -> Finding:

@@ -6,30 +6,26 @@ shared by any number of processes.
 
 from __future__ import annotations
 
-import hashlib
 import json
 import os
 import platform
 import re
-import shutil
 import signal
-import subprocess
 import tempfile
 import time
 from collections.abc import Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from enum import Enum
 from pathlib import Path
 
-from Deeploy.errors import DefectError, Problem, RunError, ToolMissingError, UsageError
+from Deeploy.errors import Problem, RunError, UsageError
 from Deeploy.platform.reader import targets_dir
+from Deeploy.simulate.build import MAX_LINES, LibraryCache, call_tool, default_cache, find_tool, run_group
 
 HOSTRT_STATUS = 71
 """Exit status of a failed check of the runtime; DP_HOST_FAILED in dp_host.h."""
 SANITIZER_STATUS = 72
 DEFAULT_TIMEOUT = 600.0
-CACHE_DAYS = 14
 
 COMMON_FLAGS = ("-std=c11", "-g", "-DDP_HOST", "-ffp-contract=off", "-Wall", "-Wextra", "-Werror")
 
@@ -104,10 +100,12 @@ class HostBuilder:
     """
 
     def __init__(self, compiler: str = "gcc", cache: Path | None = None, targets: Path | None = None) -> None:
-        self.compiler = _find_tool(compiler, "the host simulator compiles the project with it")
+        self.compiler = find_tool(compiler, "the host simulator compiles the project with it")
         self.cache = cache if cache is not None else default_cache()
         self.targets = targets if targets is not None else targets_dir()
-        self._version: str | None = None
+        ar = find_tool("ar", "the host simulator builds its library with it")
+        common = self.targets / "runtime" / "common"
+        self._objects = LibraryCache(self.compiler, ar, COMMON_FLAGS, self.include_dirs, self.cache, (common,))
 
     @property
     def include_dirs(self) -> tuple[Path, ...]:
@@ -116,27 +114,12 @@ class HostBuilder:
     def library(self, check: CheckMode) -> Path:
         """The static library of runtime and kernels for a check mode, compiled unless it is in the cache."""
         flavour = FLAVOURS[check]
-        headers = self._headers_digest()
         host = self.targets / "runtime" / "host"
-        jobs: list[tuple[Path, tuple[str, ...], str]] = []
+        sources = []
         for source in self._library_sources():
-            flags = flavour.quiet if source.parent == host and source.name not in INSTRUMENTED else flavour.flags
-            jobs.append((source, flags, self._digest(headers, " ".join(flags), source.name, source.read_bytes())))
-        key = self._digest(flavour.name, *(key for _, _, key in jobs))
-        library = self.cache / f"host-{flavour.name}-{key[:24]}.a"
-        if _touch(library):
-            return library
-        self._make_cache()
-        with ThreadPoolExecutor(max_workers=os.cpu_count() or 1) as pool:
-            objects = list(pool.map(lambda job: self._object(*job), jobs))
-        with tempfile.TemporaryDirectory(dir=self.cache) as folder:
-            archive = Path(folder) / "lib.a"
-            ar = _find_tool("ar", "the host simulator builds its library with it")
-            # Members are named by key: two kernels in different folders may have the same file name.
-            _compile([ar, "rcsD", str(archive), *map(str, objects)])
-            os.replace(archive, library)
-        self._prune()
-        return library
+            quiet = source.parent == host and source.name not in INSTRUMENTED
+            sources.append((source, flavour.quiet if quiet else flavour.flags))
+        return self._objects.library(f"host-{flavour.name}", sources)
 
     def build(
         self,
@@ -156,7 +139,7 @@ class HostBuilder:
         with tempfile.TemporaryDirectory(dir=output.parent, prefix=".build-") as folder:
             binary = Path(folder) / "program"
             command = [self.compiler, *COMMON_FLAGS, *FLAVOURS[check].flags, *flags, *dirs]
-            _compile([*command, *map(str, sources), str(library), *FLAVOURS[check].link, "-lm", "-o", str(binary)])
+            call_tool([*command, *map(str, sources), str(library), *FLAVOURS[check].link, "-lm", "-o", str(binary)])
             os.replace(binary, output)
         return output
 
@@ -171,52 +154,6 @@ class HostBuilder:
         runtime = self.targets / "runtime"
         folders = (runtime / "common", runtime / "host", self.targets / "kernels")
         return [source for folder in folders for source in sorted(folder.rglob("*.c"))]
-
-    def _headers_digest(self) -> str:
-        parts: list[str | bytes] = []
-        for folder in (*self.include_dirs, self.targets / "runtime" / "common"):
-            for header in sorted(folder.rglob("*.h")):
-                parts += [str(header.relative_to(folder)), header.read_bytes()]
-        return self._digest(*parts)
-
-    def _digest(self, *parts: str | bytes) -> str:
-        if self._version is None:
-            self._version = _compile([self.compiler, "--version"])
-        digest = hashlib.sha256()
-        for part in (self.compiler, self._version, " ".join(COMMON_FLAGS), *parts):
-            data = part.encode() if isinstance(part, str) else part
-            digest.update(len(data).to_bytes(8, "little") + data)
-        return digest.hexdigest()
-
-    def _object(self, source: Path, flags: tuple[str, ...], key: str) -> Path:
-        target = self.cache / f"{source.stem}-{key[:24]}.o"
-        if not _touch(target):
-            with tempfile.TemporaryDirectory(dir=self.cache) as folder:
-                made = Path(folder) / "made.o"
-                dirs = [f"-I{path}" for path in self.include_dirs]
-                _compile([self.compiler, *COMMON_FLAGS, *flags, *dirs, "-c", str(source), "-o", str(made)])
-                os.replace(made, target)
-        return target
-
-    def _make_cache(self) -> None:
-        try:
-            self.cache.mkdir(parents=True, exist_ok=True)
-            if not os.access(self.cache, os.W_OK | os.X_OK):
-                raise PermissionError("no permission to write")
-        except OSError as error:
-            raise UsageError(
-                Problem(f"the cache folder '{self.cache}' cannot be made", why=str(error), remedy="set XDG_CACHE_HOME to a writable folder")
-            ) from None
-
-    def _prune(self) -> None:
-        """Removes what has not been used for long; another process may be removing the same files."""
-        oldest = time.time() - CACHE_DAYS * 86400
-        for entry in self.cache.glob("*.[ao]"):
-            try:
-                if entry.stat().st_mtime < oldest:
-                    entry.unlink()
-            except OSError:
-                continue
 
 
 def run_program(
@@ -246,20 +183,14 @@ def run_program(
         environment["DP_HOST_FILES"] = str(files.resolve())
     command = [str(executable.resolve()), *arguments]
     start = time.monotonic()
-    status, stdout, stderr = _run_group(command, environment, folder, timeout)
+    status, stdout, stderr = run_group(command, environment, folder, timeout)
     if check is CheckMode.TSAN and "unexpected memory mapping" in stderr:
         # Older ThreadSanitizers cannot live with much address space randomisation.
-        setarch = _find_tool("setarch", "this ThreadSanitizer starts only without address space randomisation")
-        status, stdout, stderr = _run_group([setarch, platform.machine(), "-R", *command], environment, folder, timeout)
+        setarch = find_tool("setarch", "this ThreadSanitizer starts only without address space randomisation")
+        status, stdout, stderr = run_group([setarch, platform.machine(), "-R", *command], environment, folder, timeout)
     if status is None or status not in accept or _SANITIZER.search(stderr) or "HOSTRT: " in stderr:
         raise _run_error(check, status, stderr, timeout)
     return HostRun(check, status, stdout, stderr, time.monotonic() - start, _report(stdout))
-
-
-def default_cache() -> Path:
-    """Where libraries are kept: deeploy below $XDG_CACHE_HOME or ~/.cache."""
-    base = os.environ.get("XDG_CACHE_HOME")
-    return (Path(base) if base else Path.home() / ".cache") / "deeploy"
 
 
 _SANITIZER = re.compile(r"ERROR: AddressSanitizer|runtime error: |WARNING: ThreadSanitizer|AddressSanitizer:DEADLYSIGNAL")
@@ -267,68 +198,6 @@ _ESSENTIAL = re.compile(
     r"HOSTRT: |ERROR: AddressSanitizer|runtime error: |WARNING: ThreadSanitizer|^\s*(READ|WRITE|Read|Write|Previous) .*of size|^SUMMARY"
 )
 _FRAME = re.compile(r"^\s*#[0-3] ")
-_MISSING_LIBRARY = re.compile(r"lib(?:asan|ubsan|tsan)_preinit\.o|-l(?:asan|ubsan|tsan)\b|libclang_rt\.[\w.-]+")
-_MAX_LINES = 16
-
-
-def _find_tool(name: str, why: str) -> str:
-    found = shutil.which(name)
-    if found is None:
-        raise ToolMissingError(Problem(f"'{name}' is not installed", why=why, remedy="install it, or name another compiler"))
-    return found
-
-
-def _touch(path: Path) -> bool:
-    """Whether the file is there; marks it as used."""
-    try:
-        os.utime(path)
-    except OSError:
-        return path.exists()
-    return True
-
-
-def _compile(command: Sequence[str]) -> str:
-    done = subprocess.run(command, capture_output=True, text=True, errors="replace", check=False)
-    if done.returncode != 0:
-        missing = _MISSING_LIBRARY.search(done.stderr)
-        if missing:
-            raise ToolMissingError(Problem(f"'{missing[0]}' is not installed", why=f"'{command[0]}' needs it for sanitizers"))
-        lines = [line for line in done.stderr.splitlines() if "error" in line or "undefined reference" in line] or done.stderr.splitlines()
-        raise DefectError(Problem(f"'{Path(command[0]).name}' failed with status {done.returncode}", why="\n".join(lines[:_MAX_LINES])))
-    return done.stdout
-
-
-def _run_group(command: Sequence[str], environment: Mapping[str, str], folder: Path | None, timeout: float) -> tuple[int | None, str, str]:
-    """(status, stdout, stderr); status None after a timeout, negative for a signal."""
-    process = subprocess.Popen(
-        command,
-        env=dict(environment),
-        cwd=folder,
-        stdin=subprocess.DEVNULL,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-        errors="replace",
-        start_new_session=True,
-    )
-    try:
-        stdout, stderr = process.communicate(timeout=timeout)
-        return process.returncode, stdout, stderr
-    except subprocess.TimeoutExpired:
-        _kill_group(process)
-        stdout, stderr = process.communicate()
-        return None, stdout, stderr
-    finally:
-        if process.poll() is None:
-            _kill_group(process)
-            process.wait()
-
-
-def _kill_group(process: subprocess.Popen[str]) -> None:
-    try:
-        os.killpg(process.pid, signal.SIGKILL)
-    except ProcessLookupError:
-        pass
 
 
 def _run_error(check: CheckMode, status: int | None, stderr: str, timeout: float) -> RunError:
@@ -353,8 +222,8 @@ def essential_lines(stderr: str) -> str:
             line = re.sub(r"^==\d+==|\(pid=\d+\)|\(BuildId: [0-9a-f]+\)", "", line)
             kept.append(re.sub(r"(?:/[^\s/:()]+)+/([^\s/:()]+)", r"\1", line).strip())
     if not kept:
-        kept = stderr.strip().splitlines()[-_MAX_LINES:]
-    return "\n".join(kept[:_MAX_LINES])
+        kept = stderr.strip().splitlines()[-MAX_LINES:]
+    return "\n".join(kept[:MAX_LINES])
 
 
 def _report(stdout: str) -> dict[str, object] | None:

@@ -66,10 +66,11 @@ def _index_bounds(model: Model) -> dict[str, int]:
     """Graph inputs that index tables: the length of the table's axis."""
     bounds: dict[str, int] = {}
     for node in model.graph.nodes:
-        if node.op in ("Gather", "GatherElements") and len(node.inputs) > 1:
+        operator = find(node.op, node.domain or "")
+        for slot in () if operator is None else operator.index_slots:
             table = model.values[node.inputs[0].name]
             axis = int(node.attrs.get("axis", 0)) % max(1, table.rank)
-            name = node.inputs[1].name
+            name = node.inputs[slot].name
             bounds[name] = min(bounds.get(name, table.shape[axis]), table.shape[axis])
     return bounds
 
@@ -79,17 +80,24 @@ def computed(path: Path, model: Model, inputs: tuple[np.ndarray, ...]) -> Golden
 
     `model` must be as loaded, before any pass.
     """
-    outputs = None if model.integers else _onnxruntime(model_file(path), model, inputs)
-    if outputs is not None:
-        return Golden(inputs, tuple(outputs), "onnxruntime")
-    return Golden(inputs, tuple(evaluate(model, inputs)), "the operators' numpy references on the source graph")
+    try:
+        if model.integers:
+            raise _NoOracle("it does not know the integer format")
+        return Golden(inputs, tuple(_onnxruntime(model_file(path), inputs)), "onnxruntime")
+    except _NoOracle as reason:
+        source = f"the operators' numpy references on the source graph (not onnxruntime: {reason})"
+    return Golden(inputs, tuple(evaluate(model, inputs)), source)
 
 
-def _onnxruntime(file: Path, model: Model, inputs: Sequence[np.ndarray]) -> list[np.ndarray] | None:
+class _NoOracle(Exception):
+    """Why onnxruntime cannot be asked."""
+
+
+def _onnxruntime(file: Path, inputs: Sequence[np.ndarray]) -> list[np.ndarray]:
     try:
         import onnxruntime as ort
     except ImportError:
-        return None
+        raise _NoOracle("it is not installed") from None
     try:
         options = ort.SessionOptions()
         options.graph_optimization_level = ort.GraphOptimizationLevel.ORT_DISABLE_ALL
@@ -97,10 +105,10 @@ def _onnxruntime(file: Path, model: Model, inputs: Sequence[np.ndarray]) -> list
         session = ort.InferenceSession(str(file), options, providers=["CPUExecutionProvider"])
         names = [i.name for i in session.get_inputs()]
         if len(names) != len(inputs):
-            return None
+            raise _NoOracle(f"it wants {len(names)} inputs")
         return [np.asarray(o) for o in session.run(None, dict(zip(names, inputs, strict=True)))]
-    except Exception:  # onnxruntime raises many kinds; any of them means that it is no oracle for this model
-        return None
+    except Exception as error:  # onnxruntime raises many kinds; any of them means that it is no oracle for this model
+        raise _NoOracle(str(error).split("\n")[0][:120]) from None
 
 
 def evaluate(model: Model, inputs: Sequence[np.ndarray]) -> list[np.ndarray]:
@@ -115,7 +123,9 @@ def evaluate(model: Model, inputs: Sequence[np.ndarray]) -> list[np.ndarray]:
         operator = find(view.op, view.domain)
         assert operator is not None, view.op
         slots = [_array(model, arrays, v.name) for v in node.inputs]
-        for variable, array in zip(node.outputs, operator.reference(view, slots), strict=False):
+        with np.errstate(all="ignore"):
+            results = operator.reference(view, slots)
+        for variable, array in zip(node.outputs, results, strict=False):
             arrays[variable.name] = array
     return [_present(_array(model, arrays, v.name)) for v in model.graph.outputs]
 

@@ -42,6 +42,28 @@ static void kernel_deep(const dp_args *args, const dp_team *team) {
   if (dp_team_rank(team) < 3) dp_team_barrier(team);
 }
 
+#if defined(__GNUC__)
+__attribute__((no_sanitize_address))
+#endif
+static uint8_t peek(const uint8_t *at) { return *(const volatile uint8_t *)at; }
+
+/* Three handles with three commands each; prints which commands of the other two are carried out once the first is waited for. */
+static void order(void) {
+  dp_dma three[3];
+  memset(three, 0, sizeof three);
+  uint8_t zeros[72] = {0};
+  dp_l3_write(l3, zeros, sizeof zeros);
+  for (int c = 0; c < 3; c++)
+    for (int h = 0; h < 3; h++) dp_dma_l3(&three[h], b + h * 48 + c * 8, l3, 8, 1, 8, DP_IN);
+  dp_dma_l3_wait(&three[0]);
+  for (int h = 0; h < 3; h++) {
+    for (int c = 0; c < 3; c++) putchar(peek(b + h * 48 + c * 8) == 0 ? '1' : '0');
+    putchar(h < 2 ? ' ' : '\n');
+  }
+  for (int h = 1; h < 3; h++) dp_dma_l3_wait(&three[h]);
+  exit(0);
+}
+
 static void misuse(const char *name) {
 #define CASE(text) if (strcmp(name, text) == 0)
   dp_args args;
@@ -61,6 +83,18 @@ static void misuse(const char *name) {
   CASE("too_long") dp_dma_l2(&handle, l1, l2, 1u << 16, 2, 1u << 16, DP_IN);
   CASE("no_rows") dp_dma_l2(&handle, a, b, 8, 0, 8, DP_IN);
   CASE("rounding") dp_dma_l3(&handle, dp_open_l2(l2, 1024, 70), l3, 69, 1, 69, DP_IN);
+  CASE("rounded_rows") dp_dma_l3(&handle, dp_open_l2(l2, 1024, 4), l3, 2, 2, 7, DP_IN);
+  CASE("rounded_array") dp_dma_l3(&handle, array, l3, 5, 1, 5, DP_IN);
+  CASE("descending") for (int row = 2; row >= 0; row--) dp_dma_l3(&handle, b + 5 * row, l3 + 9 * (unsigned)row, 5, 1, 5, DP_IN);
+  CASE("past_end_written") { dp_dma_l3(&forgotten, b + 7, l3, 8, 1, 8, DP_IN); dp_dma_l3(&handle, b, l3, 5, 1, 5, DP_IN); }
+  CASE("past_end_read") { dp_dma_l2(&forgotten, a, b + 6, 8, 1, 8, DP_IN); dp_dma_l3(&handle, b, l3, 5, 1, 5, DP_IN); }
+  CASE("reads_past_end") { dp_dma_l3(&handle, b, l3, 5, 1, 5, DP_IN); dp_dma_l2(&forgotten, a, b + 7, 8, 1, 8, DP_IN); }
+  CASE("reads_spoilt") { dp_dma_l3(&handle, b, l3, 5, 1, 5, DP_IN); dp_dma_l3_wait(&handle); dp_dma_l2(&handle, a, b, 6, 1, 6, DP_IN); }
+  CASE("engine_alignment") { dp_host_configure_dma(2, 64, 4, 1); dp_dma_l2(&handle, a + 2, b, 8, 1, 8, DP_IN); }
+  CASE("engine_stride") { dp_host_configure_dma(2, 64, 4, 1); dp_dma_l2(&handle, a, b, 8, 2, 10, DP_IN); }
+  CASE("engine_bytes") { dp_host_configure_dma(3, 64, 1, 4); dp_dma_l3(&handle, b, l3, 65, 1, 65, DP_IN); }
+  CASE("engine_none") dp_host_configure_dma(1, 64, 1, 4);
+  CASE("order") order();
   CASE("l3_outside") dp_dma_l3(&handle, b, l3 + 100, 120, 1, 120, DP_IN);
   CASE("two_engines") { dp_dma_l2(&handle, a, b, 8, 1, 8, DP_IN); dp_dma_l3_wait(&handle); }
   CASE("damaged") { dp_dma_l2(&handle, a, b, 8, 1, 8, DP_IN); handle.id++; dp_dma_l2_wait(&handle); }
@@ -106,6 +140,15 @@ int main(int argc, char **argv) {
   dp_dma_l3(&handle, b, l3, 5, 1, 5, DP_IN);
   dp_dma_l3_wait(&handle);
   wrong += memcmp(b, bytes, 5) != 0 || b[5] == 77 || b[7] == 77 || b[8] != 77;
+  /* rows packed in ascending order come right, whatever their order in L3; bytes past an end may be read once they are written again */
+  for (int row = 0; row < 3; row++) dp_dma_l3(&handle, b + 3 * row, l3 + 5 - 2 * (unsigned)row, 3, 1, 3, DP_IN);
+  dp_dma_l3_wait(&handle);
+  for (int i = 0; i < 9; i++) wrong += b[i] != 5 - i / 3 * 2 + i % 3;
+  dp_dma_l3(&handle, b + 9, l3, 3, 1, 3, DP_IN);
+  dp_dma_l3_wait(&handle);
+  dp_dma_l2(&handle, a, b, 12, 1, 12, DP_IN);
+  dp_dma_l2_wait(&handle);
+  wrong += memcmp(a, b, 12) != 0;
   /* rows: every second byte of 8 to the front of an array */
   dp_dma_l2(&handle, a, array, 4, 1, 4, DP_IN);
   dp_dma_l2_wait(&handle);

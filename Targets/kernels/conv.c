@@ -172,7 +172,7 @@ static inline void conv_store(const dp_args *args, const conv_row *r, int32_t ow
     const dp_requant requant = {cst->shift, cst->lo, cst->hi, cst->wide};
     v = dp_requantize(v, dp_along_i32(&r->mul, ow), dp_along_i32(&r->add, ow), &requant);
   }
-  dp_store_code(args->t[0].ptr, r->y + ow * r->y_step, cst->y_type, v);
+  dp_store(args->t[0].ptr, cst->y_type, r->y + ow * r->y_step, v);
 }
 
 static inline void conv_finish_i32(const dp_args *args, const conv_row *r, int32_t ow, int32_t sum) {
@@ -197,8 +197,8 @@ static int64_t conv_any_sum(const dp_args *args, const conv_nest *nest, int32_t 
   for (int32_t i0 = 0; i0 < nest->count[0]; i0++)
     for (int32_t i1 = 0; i1 < nest->count[1]; i1++)
       for (int32_t i2 = 0; i2 < nest->count[2]; i2++) {
-        const int64_t x = dp_load_code(args->t[1].ptr, xo + i0 * nest->x[0] + i1 * nest->x[1] + i2 * nest->x[2], cst->x_type);
-        const int64_t w = dp_load_code(args->t[2].ptr, wo + i0 * nest->w[0] + i1 * nest->w[1] + i2 * nest->w[2], cst->w_type);
+        const int64_t x = dp_load(args->t[1].ptr, cst->x_type, xo + i0 * nest->x[0] + i1 * nest->x[1] + i2 * nest->x[2]);
+        const int64_t w = dp_load(args->t[2].ptr, cst->w_type, wo + i0 * nest->w[0] + i1 * nest->w[1] + i2 * nest->w[2]);
         sum = dp_wrap_add(sum, dp_wrap_mul(x, w));
       }
   return sum;

@@ -17,7 +17,7 @@
 extern "C" {
 #endif
 
-/* height, width: of the whole input; pad_*: before the first row and column; *_type: type codes (dp_accumulate.h).
+/* height, width: of the whole input; pad_*: before the first row and column; *_type: type codes (dp_types.h).
  * requantise: whether mul, add, shift, lo, hi, wide apply. */
 typedef struct dp_conv_cst {
   int32_t height, width, stride_h, stride_w, dilation_h, dilation_w, pad_h, pad_w;

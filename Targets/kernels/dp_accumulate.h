@@ -1,4 +1,4 @@
-/* What products with accumulators (convolutions, matrix products) have in common: integer elements by type code, the walk over the
+/* What products with accumulators (convolutions, matrix products) have in common: the walk over the
  * points of an output tile, and operands that are broadcast over the output. Included by kernels only.
  *
  * Arithmetic on 64-bit accumulators wraps: where the format asks for exact values the compiler has proven that nothing does.
@@ -7,38 +7,10 @@
 #define DP_ACCUMULATE_H
 #include "dp_kernel.h"
 #include "dp_requant.h"
-
-/* Type codes; the same numbers are in the compiler (operators/accumulation.py). */
-enum { DP_CODE_I8 = 0, DP_CODE_U8, DP_CODE_I16, DP_CODE_U16, DP_CODE_I32, DP_CODE_U32, DP_CODE_I64, DP_CODE_U64 };
+#include "dp_types.h"
 
 /* Axes of an output tile. */
 #define DP_POINT 5
-
-static inline int64_t dp_load_code(const void *p, int32_t i, int32_t code) {
-  switch (code) {
-    case DP_CODE_I8: return ((const int8_t *)p)[i];
-    case DP_CODE_U8: return ((const uint8_t *)p)[i];
-    case DP_CODE_I16: return ((const int16_t *)p)[i];
-    case DP_CODE_U16: return ((const uint16_t *)p)[i];
-    case DP_CODE_I32: return ((const int32_t *)p)[i];
-    case DP_CODE_U32: return ((const uint32_t *)p)[i];
-    case DP_CODE_I64: return ((const int64_t *)p)[i];
-    default: return (int64_t)((const uint64_t *)p)[i];
-  }
-}
-
-static inline void dp_store_code(void *p, int32_t i, int32_t code, int64_t v) {
-  switch (code) {
-    case DP_CODE_I8: ((int8_t *)p)[i] = (int8_t)v; break;
-    case DP_CODE_U8: ((uint8_t *)p)[i] = (uint8_t)v; break;
-    case DP_CODE_I16: ((int16_t *)p)[i] = (int16_t)v; break;
-    case DP_CODE_U16: ((uint16_t *)p)[i] = (uint16_t)v; break;
-    case DP_CODE_I32: ((int32_t *)p)[i] = (int32_t)v; break;
-    case DP_CODE_U32: ((uint32_t *)p)[i] = (uint32_t)v; break;
-    case DP_CODE_I64: ((int64_t *)p)[i] = v; break;
-    default: ((uint64_t *)p)[i] = (uint64_t)v; break;
-  }
-}
 
 static inline int64_t dp_wrap_add(int64_t a, int64_t b) { return (int64_t)((uint64_t)a + (uint64_t)b); }
 static inline int64_t dp_wrap_sub(int64_t a, int64_t b) { return (int64_t)((uint64_t)a - (uint64_t)b); }
@@ -88,7 +60,7 @@ static inline dp_along dp_along_row(const dp_args *args, int32_t slot, const int
 static inline int32_t dp_along_i32(const dp_along *a, int32_t j) { return ((const int32_t *)a->data)[a->offset + j * a->step]; }
 static inline float dp_along_f32(const dp_along *a, int32_t j) { return ((const float *)a->data)[a->offset + j * a->step]; }
 static inline int64_t dp_along_code(const dp_along *a, int32_t j, int32_t code) {
-  return dp_load_code(a->data, a->offset + j * a->step, code);
+  return dp_load(a->data, code, a->offset + j * a->step);
 }
 
 #endif

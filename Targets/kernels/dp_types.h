@@ -1,4 +1,4 @@
-/* Element types as numbers, for kernels that take them at run time (the numbers are in Deeploy/operators/elementwise.py), and access to
+/* Element types as numbers, for kernels that take them at run time (the numbers are in Deeploy/program/dtypes.py), and access to
  * integer elements of any type. With a constant type the switch disappears. */
 #ifndef DP_TYPES_H
 #define DP_TYPES_H

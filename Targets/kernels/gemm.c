@@ -104,7 +104,7 @@ static inline void gemm_store(const dp_args *args, const gemm_row *r, int32_t j,
     const dp_requant requant = {cst->shift, cst->lo, cst->hi, cst->wide};
     v = dp_requantize(v, dp_along_i32(&r->mul, j), dp_along_i32(&r->add, j), &requant);
   }
-  dp_store_code(args->t[0].ptr, r->y + j * r->y_step, cst->y_type, v);
+  dp_store(args->t[0].ptr, cst->y_type, r->y + j * r->y_step, v);
 }
 
 static inline void gemm_finish_i32(const dp_args *args, const gemm_row *r, int32_t j, int32_t sum) {
@@ -140,8 +140,8 @@ static int64_t gemm_any_sum(const dp_args *args, const gemm_row *r, int32_t j, i
   const int64_t b_zero = r->b_zero.data != NULL ? dp_along_code(&r->b_zero, j, cst->b_zero_type) : 0;
   int32_t ai = r->a, bi = r->b + j * r->b_n;
   for (int32_t k = 0; k < r->depth; k++, ai += r->a_k, bi += r->b_k) {
-    const int64_t a = dp_wrap_sub(dp_load_code(args->t[1].ptr, ai, cst->a_type), a_zero);
-    const int64_t b = dp_wrap_sub(dp_load_code(args->t[2].ptr, bi, cst->b_type), b_zero);
+    const int64_t a = dp_wrap_sub(dp_load(args->t[1].ptr, cst->a_type, ai), a_zero);
+    const int64_t b = dp_wrap_sub(dp_load(args->t[2].ptr, cst->b_type, bi), b_zero);
     sum = dp_wrap_add(sum, dp_wrap_mul(a, b));
   }
   return sum;

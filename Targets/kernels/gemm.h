@@ -15,7 +15,7 @@
 extern "C" {
 #endif
 
-/* a_type, b_type, c_type, y_type, zero_type: type codes (dp_accumulate.h). requantise: whether mul, add, shift, lo, hi, wide apply. */
+/* a_type, b_type, c_type, y_type, zero_type: type codes (dp_types.h). requantise: whether mul, add, shift, lo, hi, wide apply. */
 typedef struct dp_gemm_cst {
   int64_t alpha64, beta64;
   int32_t a_type, b_type, c_type, y_type, a_zero_type, b_zero_type;

@@ -1,6 +1,7 @@
 /* Runs the network on its stored inputs: main [ROUNDS]. Made by Deeploy ${version}. Do not edit.
  *
- * On the host the outputs of the last round are written to output_<k>.bin in the working folder, and the counters to stdout. */
+ * The outputs of the last round are written to output_<k>.bin where the program can write files: on the host in the working folder, on a
+ * simulator where that runs. On the host the counters go to stdout. */
 #ifndef _GNU_SOURCE
 #define _GNU_SOURCE /* setenv */
 #endif
@@ -9,8 +10,14 @@
 #include <string.h>
 
 #include "Network.h"
+% if outputs:
+#include "dp_files.h"
+% endif
 #ifdef DP_HOST
 #include "dp_host.h"
+#if DP_DMA_MAX_BYTES != ${min(dma.max_bytes for _, dma, _ in engines)}u
+#error "transfers are split at another length than the platform's"
+#endif
 #endif
 
 static union {
@@ -46,20 +53,14 @@ static int set_inputs(void) {
 % if outputs:
 static int get_outputs(void) {
   uint32_t i, k, sum;
+  char name[32];
   for (i = 0; i < ${prefix}_OUTPUTS; i++) {
     const uint32_t bytes = ${prefix}_outputs[i].bytes;
     if (${prefix}_GetOutput(i, data.bytes, bytes)) return 1;
     for (k = 0, sum = 0; k < bytes; k++) sum = sum * 31u + data.bytes[k];
     printf("output %u: %s, %u bytes, sum %08x\n", (unsigned)i, ${prefix}_outputs[i].name, (unsigned)bytes, (unsigned)sum);
-#ifdef DP_HOST
-    {
-      char name[32];
-      FILE *file;
-      snprintf(name, sizeof name, "output_%u.bin", (unsigned)i);
-      file = fopen(name, "wb");
-      if (!file || fwrite(data.bytes, 1, bytes, file) != bytes || fclose(file)) return 1;
-    }
-#endif
+    snprintf(name, sizeof name, "output_%u.bin", (unsigned)i);
+    if (dp_write_file(name, data.bytes, bytes)) return 1;
   }
   return 0;
 }
@@ -71,6 +72,9 @@ int main(int argc, char **argv) {
 #ifdef DP_HOST
   setenv("DP_HOST_FILES", "hex", 0);
   dp_host_configure(${limits["L1"]}u, ${limits["L2"]}u, ${limits["L3"]}u, ${cores}u);
+% for outer, dma, rounding in engines:
+  dp_host_configure_dma(${outer}, ${dma.max_bytes}u, ${dma.alignment}u, ${rounding}u);
+% endfor
 #endif
   result = ${prefix}_Init();
   if (result) {

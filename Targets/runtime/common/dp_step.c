@@ -22,7 +22,7 @@ static void move(const dp_step *step, dp_state *state, dp_hop hop, uint32_t i, u
   const dp_operand *op = step->operand[i].op;
   dp_slot *slot = slot_of(state, hop, i);
   if (hop == DP_NEAR)
-    dp_move_l2(&slot->dma[copy], op, &slot->region[copy], slot->buffer[copy], &state->near_source[i], direction);
+    dp_move_l2(&slot->dma[copy], op, &slot->region[copy], slot->buffer[copy], &state->work->near_source[i], direction);
   else
     dp_move_l3(&slot->dma[copy], op, &slot->region[copy], slot->buffer[copy], &state->far_source[i], direction);
 }
@@ -99,7 +99,7 @@ static void drain(const dp_step *step, dp_state *state, dp_hop hop) {
 }
 
 static void call_kernels(const dp_step *step, dp_state *state, const dp_box *box) {
-  dp_args *args = &state->args;
+  dp_args *args = &state->work->args;
   args->first = (uint8_t)dp_first(&step->space, box);
   args->last = (uint8_t)dp_last(&step->space, box);
   for (uint32_t c = 0; c < step->calls; c++) {
@@ -160,7 +160,7 @@ static void outer_loop(const dp_step *step, dp_state *state) {
     for (uint32_t i = 0; i < step->operands; i++) {
       const dp_slot *slot = &state->far_slot[i];
       if (step->operand[i].far.copies)
-        dp_source_tile(&state->near_source[i], step->operand[i].op, &slot->region[slot->now], (uintptr_t)slot->buffer[slot->now]);
+        dp_source_tile(&state->work->near_source[i], step->operand[i].op, &slot->region[slot->now], (uintptr_t)slot->buffer[slot->now]);
     }
     inner_loop(step, state, &box);
     store(step, state, DP_FAR, &box);
@@ -180,17 +180,17 @@ static void open_buffers(const dp_step *step, dp_state *state) {
       state->far_slot[i].buffer[copy] = dp_open_l2(state->l2, o->far.offset[copy], o->far.bytes);
     state->near_slot[i].now = state->far_slot[i].now = 0;
     if (!is_immediate(o)) {
-      dp_source *source = o->far.copies ? &state->far_source[i] : &state->near_source[i];
+      dp_source *source = o->far.copies ? &state->far_source[i] : &state->work->near_source[i];
       dp_source_storage(source, o->op, *o->base + (uintptr_t)(intptr_t)o->offset);
     }
   }
-  state->args.acc = step->acc.copies ? dp_open_l1(state->l1, step->acc.offset[0], step->acc.bytes) : NULL;
-  state->args.scratch = step->scratch.copies ? dp_open_l1(state->l1, step->scratch.offset[0], step->scratch.bytes) : NULL;
+  state->work->args.acc = step->acc.copies ? dp_open_l1(state->l1, step->acc.offset[0], step->acc.bytes) : NULL;
+  state->work->args.scratch = step->scratch.copies ? dp_open_l1(state->l1, step->scratch.offset[0], step->scratch.bytes) : NULL;
 }
 
 static void close_buffers(const dp_step *step, dp_state *state) {
-  if (step->scratch.copies) dp_close_l1(state->args.scratch, step->scratch.bytes);
-  if (step->acc.copies) dp_close_l1(state->args.acc, step->acc.bytes);
+  if (step->scratch.copies) dp_close_l1(state->work->args.scratch, step->scratch.bytes);
+  if (step->acc.copies) dp_close_l1(state->work->args.acc, step->acc.bytes);
   for (uint32_t i = 0; i < step->operands; i++) {
     const dp_step_operand *o = &step->operand[i];
     for (uint32_t copy = 0; copy < o->far.copies; copy++) dp_close_l2(state->far_slot[i].buffer[copy], o->far.bytes);
@@ -199,6 +199,9 @@ static void close_buffers(const dp_step *step, dp_state *state) {
 }
 
 void dp_step_run(const dp_step *step, dp_state *state) {
+  dp_work work;
+  memset(&work.args, 0, sizeof work.args);
+  state->work = &work;
   open_buffers(step, state);
   state->begun = 0;
   if (step->outer)
@@ -206,4 +209,5 @@ void dp_step_run(const dp_step *step, dp_state *state) {
   else
     inner_loop(step, state, NULL);
   close_buffers(step, state);
+  state->work = NULL;
 }

@@ -145,8 +145,11 @@ static void dp_command(int level, dp_dma *handle, uintptr_t near_side, uintptr_t
     dp_dma_l3(handle, (void *)near_side, (dp_l3)far_side, bytes, count, step, direction);
 }
 
-/* `rows` rows, split so that no command is longer than the DMA takes. Pieces end at multiples of 4 bytes where that is possible, because
- * an L3 read rounds its length up. */
+/* `rows` rows, split so that no command is longer than the DMA takes; pieces of a row keep the alignment of its begin.
+ *
+ * The near side always ascends without gaps, over all commands of a region, also where the far side does not. An L3 read overwrites bytes
+ * past its end: the commands of a handle are carried out in the order in which they are issued (dp_runtime.h), so those bytes are bytes of
+ * later rows and come right after all, or they lie behind the last row, where the planner keeps room in the tile buffer. */
 static void dp_rows(int level, dp_dma *handle, uintptr_t near_side, uintptr_t far_side, int32_t row_bytes, int32_t rows, int32_t stride,
                     dp_direction direction) {
   const int32_t limit = (int32_t)DP_DMA_MAX_BYTES, piece = limit & ~(int32_t)7;
@@ -160,8 +163,7 @@ static void dp_rows(int level, dp_dma *handle, uintptr_t near_side, uintptr_t fa
     }
     return;
   }
-  int32_t most = limit / row_bytes;
-  if (most >= 4) most &= ~(int32_t)3;
+  const int32_t most = limit / row_bytes;
   for (int32_t r = 0; r < rows; r += most) {
     const int32_t count = dp_min(most, rows - r);
     dp_command(level, handle, near_side, far_side, row_bytes, count, count > 1 ? stride : row_bytes, direction);

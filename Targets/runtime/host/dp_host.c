@@ -104,7 +104,7 @@ static void *controller_fiber;
 static char sync_fork, sync_join, sync_barrier[BARRIERS][2];
 #endif
 
-static uint32_t next_random(void) {
+uint32_t dp_host_random(void) {
   dp_host.random = dp_host.random * 1664525u + 1013904223u;
   return dp_host.random >> 8;
 }
@@ -216,7 +216,7 @@ void dp_fork(uint32_t cores, dp_kernel kernel, const dp_args *args) {
   dp_host.count.forks++;
   forks++;
   for (uint32_t done = 0; done < cores;) {
-    const uint32_t start = next_random() % cores, backwards = next_random() & 1u;
+    const uint32_t start = dp_host_random() % cores, backwards = dp_host_random() & 1u;
     uint32_t ran = 0;
     for (uint32_t k = 0; k < cores; k++) {
       const uint32_t turn = (k + start) % cores, i = backwards ? cores - 1 - turn : turn;

@@ -21,6 +21,9 @@ extern "C" {
 
 /* Bytes of each level that allocations may take, and worker cores. Call it before anything else; without it: 128 KiB, 1.5 MiB, 32 MiB, 8. */
 void dp_host_configure(uint32_t l1, uint32_t l2, uint32_t l3, uint32_t cores);
+/* The engine between level `outer` (2 or 3) and the one inside it: bytes of one command at most; what addresses, row lengths and strides
+ * are multiples of; what a row's length is rounded up to on the way in. Without it: DP_DMA_MAX_BYTES, 1, and 1 (L2) or 4 (L3). */
+void dp_host_configure_dma(uint32_t outer, uint32_t max_bytes, uint32_t alignment, uint32_t read_rounding);
 
 typedef struct dp_host_counters {
   uint64_t l3_to_l2, l2_to_l3, l2_to_l1, l1_to_l2;         /* bytes moved, as asked for (without rounding) */

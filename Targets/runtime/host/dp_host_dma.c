@@ -1,10 +1,12 @@
 /* The DMA engines of the host runtime: transfers in flight, when their bytes move, and what they must not do.
  *
- * lazy:  bytes move at the wait; until then the destination holds garbage and is poisoned, and the source must not change.
+ * lazy:  bytes move at the wait for their own or, by chance, for another handle: handles in a scrambled order, the commands of each in
+ *        order. Until its own wait a destination is poisoned and a source must not change; until it moves a destination holds garbage.
  * eager: bytes move at once; the destination stays poisoned until the wait.
  * tsan:  bytes move at once, on a fiber of the engine that only the issue and the wait order with the cores.
  * none:  bytes move at once; only addresses and sizes are checked.
- * In all but `none` a transfer must not write what another transfer in flight reads or writes.
+ * In all but `none` a transfer must not write what another transfer in flight reads or writes. What an L3 read overwrites past its end
+ * counts as written by it and is overwritten indeed, in the order of the commands; the rules are in dp_runtime.h.
  */
 #include <stdlib.h>
 #include <string.h>
@@ -14,6 +16,13 @@
 #define IN_FLIGHT 0x5A /* contents of a destination until the wait */
 #define ROUNDED 0xC3   /* what an L3 read writes past its end */
 
+/* What an engine takes, by the outer of its two levels; the platform file says it. */
+typedef struct dp_engine {
+  uint32_t max_bytes, alignment, read_rounding;
+} dp_engine;
+
+static dp_engine engine[DP_LEVELS] = {{0, 1, 1}, {DP_DMA_MAX_BYTES, 1, 1}, {DP_DMA_MAX_BYTES, 1, 4}};
+
 /* Rows of one side of a command. */
 typedef struct dp_rows {
   uintptr_t at;
@@ -22,7 +31,7 @@ typedef struct dp_rows {
 
 typedef struct dp_copy {
   dp_rows to, from;
-  uint32_t rounding; /* bytes written past the end */
+  dp_rows tail;      /* bytes overwritten past the end of `to`; no rows: none */
   uint64_t hash;     /* of the source at issue */
 } dp_copy;
 
@@ -32,8 +41,8 @@ typedef struct dp_flight {
   int used;
   dp_level outer; /* the outer of the two levels */
   dp_copy *copy;
-  size_t copies, room;
-  uintptr_t to_lo, to_hi, from_lo, from_hi; /* around all commands */
+  size_t copies, room, moved; /* moved: lazy commands that are carried out */
+  uintptr_t to_lo, to_hi, tail_hi, from_lo, from_hi; /* around all commands; tail_hi: with the tails */
   int to_rises, from_rises;                 /* every command begins behind the one before, as those of one tile do */
   void *fiber;
   char sync_issue, sync_done;
@@ -42,6 +51,10 @@ typedef struct dp_flight {
 static dp_flight **flight;
 static size_t flights;
 static uint32_t next_id;
+
+/* Bytes behind rows that are overwritten and not written again since: few, those of the last read into each buffer. */
+static uintptr_t *spoilt;
+static size_t spoilts, spoilt_room;
 
 static uintptr_t rows_end(const dp_rows *r) { return r->at + (uintptr_t)(r->rows - 1) * r->stride + r->row_bytes; }
 
@@ -112,8 +125,8 @@ static void copy_rows(const dp_copy *c) {
 __attribute__((no_sanitize_address))
 #endif
 static void round_up(const dp_copy *c) {
-  volatile uint8_t *end = (volatile uint8_t *)rows_end(&c->to);
-  for (uint32_t i = 0; i < c->rounding; i++) end[i] = ROUNDED;
+  volatile uint8_t *end = (volatile uint8_t *)c->tail.at;
+  for (uint32_t i = 0; i < c->tail.row_bytes; i++) end[i] = ROUNDED;
 }
 
 /* ---- checks of one command ----------------------------------------------------------------------------------------------------- */
@@ -136,44 +149,91 @@ static const dp_buffer *check_side(const char *what, dp_level level, const dp_ro
   return NULL;
 }
 
-/* Whether one side of a flight's commands meets the rows; `rises`: that side is sorted, so that most commands need no look. */
-static int flight_meets(const dp_flight *f, int to_side, int rises, const dp_rows *r) {
-  const uintptr_t end = rows_end(r);
+typedef enum dp_side { DP_FROM, DP_TO, DP_TO_AND_TAIL } dp_side;
+
+static uintptr_t side_end(const dp_copy *c, dp_side side) {
+  return rows_end(side == DP_FROM ? &c->from : &c->to) + (side == DP_TO_AND_TAIL ? c->tail.row_bytes : 0u);
+}
+
+/* Whether one side of a flight's commands meets the rows. Of a side that rises the ends rise too, also with the tails, because a tail is
+ * shorter than any rounded row; so most commands need no look. */
+static int flight_meets(const dp_flight *f, dp_side side, const dp_rows *r) {
+  const uintptr_t lo = side == DP_FROM ? f->from_lo : f->to_lo, end = rows_end(r);
+  const uintptr_t hi = side == DP_FROM ? f->from_hi : side == DP_TO ? f->to_hi : f->tail_hi;
+  if (r->at >= hi || end <= lo) return 0;
+  const int rises = side == DP_FROM ? f->from_rises : f->to_rises;
   size_t first = 0, last = f->copies;
   while (rises && first < last) {
     const size_t middle = (first + last) / 2;
-    if (rows_end(to_side ? &f->copy[middle].to : &f->copy[middle].from) > r->at)
+    if (side_end(&f->copy[middle], side) > r->at)
       last = middle;
     else
       first = middle + 1;
   }
   for (size_t i = first; i < f->copies; i++) {
-    const dp_rows *other = to_side ? &f->copy[i].to : &f->copy[i].from;
-    if (rises && other->at >= end) return 0;
-    if (rows_meet(r, other)) return 1;
+    const dp_copy *other = &f->copy[i];
+    const dp_rows *rows = side == DP_FROM ? &other->from : &other->to;
+    if (rises && rows->at >= end) return 0;
+    if (rows_meet(r, rows)) return 1;
+    if (side == DP_TO_AND_TAIL && other->tail.rows && rows_meet(r, &other->tail)) return 1;
   }
   return 0;
 }
 
 static void check_conflicts(const char *what, const dp_flight *mine, const dp_copy *c) {
-  const uintptr_t to_end = rows_end(&c->to), from_end = rows_end(&c->from);
   for (size_t i = 0; i < flights; i++) {
     const dp_flight *f = flight[i];
     if (!f->used || f == mine) continue;
-    if (c->to.at < f->to_hi && f->to_lo < to_end && flight_meets(f, 1, f->to_rises, &c->to))
-      dp_host_die("%s: writes what another transfer in flight writes, at %#lx", what, (unsigned long)c->to.at);
-    if (c->to.at < f->from_hi && f->from_lo < to_end && flight_meets(f, 0, f->from_rises, &c->to))
-      dp_host_die("%s: writes what another transfer in flight reads, at %#lx", what, (unsigned long)c->to.at);
-    if (c->from.at < f->to_hi && f->to_lo < from_end && flight_meets(f, 1, f->to_rises, &c->from))
+    for (const dp_rows *written = &c->to; written; written = written == &c->to && c->tail.rows ? &c->tail : NULL) {
+      const char *where = written == &c->to ? "" : " past its end";
+      if (flight_meets(f, DP_TO_AND_TAIL, written))
+        dp_host_die("%s: writes%s what another transfer in flight writes, at %#lx", what, where, (unsigned long)written->at);
+      if (flight_meets(f, DP_FROM, written))
+        dp_host_die("%s: writes%s what another transfer in flight reads, at %#lx", what, where, (unsigned long)written->at);
+    }
+    if (flight_meets(f, DP_TO_AND_TAIL, &c->from))
       dp_host_die("%s: reads what another transfer in flight writes, at %#lx", what, (unsigned long)c->from.at);
   }
 }
 
-/* Commands of one handle may run in any order, so they must not write the same bytes. */
+/* Commands of one handle must not write the same bytes, and must not overwrite past their end what an earlier one has written. */
 static void check_own(const char *what, const dp_flight *mine, const dp_copy *c) {
-  if (mine->copies == 0 || c->to.at >= mine->to_hi || rows_end(&c->to) <= mine->to_lo) return;
-  if (flight_meets(mine, 1, mine->to_rises, &c->to))
+  if (flight_meets(mine, DP_TO, &c->to))
     dp_host_die("%s: two commands of one handle write the same bytes, at %#lx", what, (unsigned long)c->to.at);
+  if (c->tail.rows && flight_meets(mine, DP_TO, &c->tail))
+    dp_host_die("%s: a read is rounded up and overwrites %u bytes past its end, of which an earlier command of its handle wrote some, at %#lx",
+                what, c->tail.row_bytes, (unsigned long)c->tail.at);
+}
+
+/* Follows which bytes are overwritten past the end of a read; nobody may read them until they are written again. */
+static void check_spoilt(const char *what, const dp_copy *c) {
+  size_t kept = 0;
+  for (size_t i = 0; i < spoilts; i++) {
+    if (rows_touch(&c->from, spoilt[i], spoilt[i] + 1u))
+      dp_host_die("%s: reads a byte that a read has overwritten past its end, at %#lx", what, (unsigned long)spoilt[i]);
+    if (!rows_touch(&c->to, spoilt[i], spoilt[i] + 1u) && !(c->tail.rows && rows_touch(&c->tail, spoilt[i], spoilt[i] + 1u)))
+      spoilt[kept++] = spoilt[i];
+  }
+  spoilts = kept;
+  if (spoilts + c->tail.row_bytes > spoilt_room) {
+    spoilt_room = 2 * spoilt_room + c->tail.row_bytes;
+    spoilt = (uintptr_t *)realloc(spoilt, spoilt_room * sizeof *spoilt);
+    if (!spoilt) dp_host_die("no memory for the runtime's own lists");
+  }
+  for (uint32_t i = 0; i < c->tail.row_bytes; i++) spoilt[spoilts++] = c->tail.at + i;
+}
+
+/* The command against what the engine takes. */
+static void check_engine(const char *what, dp_level outer, uintptr_t near_side, uintptr_t far_side, uint32_t row_bytes, uint32_t rows,
+                         uint32_t stride) {
+  const dp_engine *e = &engine[outer];
+  if (rows < 1 || row_bytes < 1) dp_host_die("%s: a command of %u rows of %u bytes", what, rows, row_bytes);
+  if ((uint64_t)rows * row_bytes > e->max_bytes)
+    dp_host_die("%s: a command of %llu bytes, the most is %u", what, (unsigned long long)rows * row_bytes, e->max_bytes);
+  if (rows > 1 && stride < row_bytes) dp_host_die("%s: rows of %u bytes that lie %u bytes apart", what, row_bytes, stride);
+  if (near_side % e->alignment || far_side % e->alignment || row_bytes % e->alignment || (rows > 1 && stride % e->alignment))
+    dp_host_die("%s: rows of %u bytes, stride %u, from or to %#lx and %#lx are not aligned to %u bytes", what, row_bytes, stride,
+                (unsigned long)near_side, (unsigned long)far_side, e->alignment);
 }
 
 /* ---- flights ------------------------------------------------------------------------------------------------------------------- */
@@ -196,9 +256,9 @@ static dp_flight *new_flight(dp_dma *handle, dp_level outer) {
   f->used = 1;
   f->id = ++next_id;
   f->outer = outer;
-  f->copies = 0;
+  f->copies = f->moved = 0;
   f->to_lo = f->from_lo = UINTPTR_MAX;
-  f->to_hi = f->from_hi = 0;
+  f->to_hi = f->tail_hi = f->from_hi = 0;
   f->to_rises = f->from_rises = 1;
   handle->id = f->id;
   handle->link = f;
@@ -226,6 +286,7 @@ static void add_to_flight(dp_flight *f, const dp_copy *c) {
   if (c->to.at < f->to_lo) f->to_lo = c->to.at;
   if (c->from.at < f->from_lo) f->from_lo = c->from.at;
   if (rows_end(&c->to) > f->to_hi) f->to_hi = rows_end(&c->to);
+  if (side_end(c, DP_TO_AND_TAIL) > f->tail_hi) f->tail_hi = side_end(c, DP_TO_AND_TAIL);
   if (rows_end(&c->from) > f->from_hi) f->from_hi = rows_end(&c->from);
 }
 
@@ -281,20 +342,39 @@ static void start_copy(dp_flight *f, dp_copy *c) {
   (void)f;
 }
 
+/* Lazy: carries out the next command of a handle. */
+static void move_next(dp_flight *f) {
+  const dp_copy *c = &f->copy[f->moved++];
+  unpoison_rows(&c->to);
+  copy_rows(c);
+  round_up(c);
+  poison_rows(&c->to);
+}
+
+/* Lazy: carries out what is left of a handle's commands, and by chance some of other handles in between. */
+static void carry_out(dp_flight *f) {
+  while (f->moved < f->copies) {
+    dp_flight *any = flight[dp_host_random() % flights];
+    move_next(any->used && any->moved < any->copies ? any : f);
+  }
+}
+
 static void end_copy(const char *what, const dp_copy *c) {
   if (dp_host.check == DP_CHECK_LAZY) {
     if (hash_rows(&c->from) != c->hash)
       dp_host_die("%s: the source of a transfer changed between issue and wait: %u rows of %u bytes at %#lx", what, c->from.rows,
                   c->from.row_bytes, (unsigned long)c->from.at);
-    unpoison_rows(&c->to);
-    copy_rows(c);
-    round_up(c);
-  } else if (dp_host.check == DP_CHECK_EAGER) {
-    unpoison_rows(&c->to);
   }
+  if (dp_host.check == DP_CHECK_LAZY || dp_host.check == DP_CHECK_EAGER) unpoison_rows(&c->to);
 }
 
 /* ---- the two engines ----------------------------------------------------------------------------------------------------------- */
+
+void dp_host_configure_dma(uint32_t outer, uint32_t max_bytes, uint32_t alignment, uint32_t read_rounding) {
+  if (outer < 2 || outer > 3 || max_bytes < 1 || alignment < 1 || read_rounding < 1) dp_host_die("dp_host_configure_dma: no such engine");
+  const dp_engine e = {max_bytes, alignment, read_rounding};
+  engine[outer == 2 ? DP_L2 : DP_L3] = e;
+}
 
 static void issue(dp_dma *handle, dp_level outer, uintptr_t near_side, uintptr_t far_side, uint32_t row_bytes, uint32_t rows, uint32_t stride,
                   dp_direction direction) {
@@ -302,10 +382,7 @@ static void issue(dp_dma *handle, dp_level outer, uintptr_t near_side, uintptr_t
   const char *what = outer == DP_L3 ? (direction == DP_IN ? "L3->L2" : "L2->L3") : (direction == DP_IN ? "L2->L1" : "L1->L2");
   dp_host_start();
   if (dp_host.in_fork) dp_host_die("%s: a kernel programs a transfer", what);
-  if (rows < 1 || row_bytes < 1) dp_host_die("%s: a command of %u rows of %u bytes", what, rows, row_bytes);
-  if ((uint64_t)rows * row_bytes > DP_DMA_MAX_BYTES)
-    dp_host_die("%s: a command of %llu bytes, the most is %u", what, (unsigned long long)rows * row_bytes, DP_DMA_MAX_BYTES);
-  if (rows > 1 && stride < row_bytes) dp_host_die("%s: rows of %u bytes that lie %u bytes apart", what, row_bytes, stride);
+  check_engine(what, outer, near_side, far_side, row_bytes, rows, stride);
   const dp_rows near_rows = {near_side, row_bytes * rows, 1, row_bytes * rows}, far_rows = {far_side, row_bytes, rows, rows > 1 ? stride : row_bytes};
   const dp_buffer *near_buffer = check_side(what, inner, &near_rows);
   check_side(what, outer, &far_rows);
@@ -316,15 +393,20 @@ static void issue(dp_dma *handle, dp_level outer, uintptr_t near_side, uintptr_t
   dp_rows *near_walk = direction == DP_IN ? &c.to : &c.from;
   near_walk->at = near_side;
   near_walk->stride = row_bytes;
-  if (outer == DP_L3 && direction == DP_IN && near_buffer) {
-    c.rounding = (4u - rows * row_bytes % 4u) % 4u;
-    if (near_side + rows * row_bytes + c.rounding > near_buffer->at + near_buffer->bytes)
+  const uint32_t unit = direction == DP_IN ? engine[outer].read_rounding : 1u;
+  const uint32_t past = (unit - (rows > 1 && stride != row_bytes ? row_bytes : rows * row_bytes) % unit) % unit;
+  if (past) {
+    if (!near_buffer) dp_host_die("%s: a read of %u bytes is rounded up and goes to no buffer", what, rows * row_bytes);
+    if (near_side + rows * row_bytes + past > near_buffer->at + near_buffer->bytes)
       dp_host_die("%s: a read of %u bytes is rounded up and leaves its buffer of %u bytes", what, rows * row_bytes, near_buffer->bytes);
+    const dp_rows tail = {near_side + rows * row_bytes, past, 1, past};
+    c.tail = tail;
   }
   dp_flight *f = handle->pending ? flight_of(what, handle, outer) : new_flight(handle, outer);
   if (dp_host.check != DP_CHECK_NONE) {
     check_conflicts(what, f, &c);
     check_own(what, f, &c);
+    check_spoilt(what, &c);
   }
   start_copy(f, &c);
   add_to_flight(f, &c);
@@ -341,6 +423,7 @@ static void await(dp_dma *handle, dp_level outer) {
   if (dp_host.in_fork) dp_host_die("%s: a kernel waits for a transfer", what);
   if (handle->pending == 0) return;
   dp_flight *f = flight_of(what, handle, outer);
+  if (dp_host.check == DP_CHECK_LAZY) carry_out(f);
   for (size_t i = 0; i < f->copies; i++) end_copy(what, &f->copy[i]);
 #ifdef DP_HOST_TSAN
   __tsan_acquire(&f->sync_done);
@@ -379,13 +462,17 @@ void dp_l3_write(dp_l3 l3, const void *data, uint32_t bytes) {
   memcpy((void *)l3, data, bytes);
 }
 
-void dp_dma_check_idle(dp_level level, const dp_buffer *buffer) {
+void dp_dma_forget(dp_level level, const dp_buffer *buffer) {
   const dp_rows all = {buffer->at, buffer->bytes, 1, buffer->bytes};
   for (size_t f = 0; f < flights; f++)
     for (size_t i = 0; flight[f]->used && i < flight[f]->copies; i++)
       if (rows_meet(&all, &flight[f]->copy[i].to) || rows_meet(&all, &flight[f]->copy[i].from))
         dp_host_die("%s: buffer of %u bytes at %#lx closed while a transfer on it is in flight", dp_level_name[level], buffer->bytes,
                     (unsigned long)buffer->at);
+  size_t kept = 0;
+  for (size_t i = 0; i < spoilts; i++)
+    if (!rows_touch(&all, spoilt[i], spoilt[i] + 1u)) spoilt[kept++] = spoilt[i];
+  spoilts = kept;
 }
 
 void dp_dma_finish(void) {

@@ -68,9 +68,11 @@ uint64_t dp_host_phase(int *running);
 /* The open buffer that holds all of [at, at + bytes), or NULL. */
 const dp_buffer *dp_find_buffer(dp_level level, uintptr_t at, uint64_t bytes);
 void dp_memory_finish(void);
+/* Of the sequence that DP_HOST_SEED begins. */
+uint32_t dp_host_random(void);
 
-/* Dies if a transfer in flight touches the buffer. */
-void dp_dma_check_idle(dp_level level, const dp_buffer *buffer);
+/* A buffer is closed: dies if a transfer in flight touches it. */
+void dp_dma_forget(dp_level level, const dp_buffer *buffer);
 void dp_dma_finish(void);
 
 /* The transfer as ThreadSanitizer sees it: reading bytes, and writing bytes that have been moved there, which it does not see. */

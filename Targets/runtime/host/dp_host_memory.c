@@ -204,7 +204,7 @@ static void close_buffer(dp_level level, uintptr_t at, uint32_t bytes) {
   if (i == 0 || m->buffer[i - 1].at != at) dp_host_die("%s: %#lx closed, but no buffer is open there", dp_level_name[level], (unsigned long)at);
   const dp_buffer *b = &m->buffer[i - 1];
   if (b->bytes != bytes) dp_host_die("%s: buffer of %u bytes closed with %u bytes", dp_level_name[level], b->bytes, bytes);
-  dp_dma_check_idle(level, b);
+  dp_dma_forget(level, b);
   if (dp_host.check != DP_CHECK_NONE) memset((void *)at, STALE, bytes);
   DP_POISON((void *)at, bytes);
   m->buffers--;

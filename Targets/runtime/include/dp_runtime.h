@@ -60,7 +60,18 @@ static inline void dp_close_l3(dp_l3 buffer, uint32_t bytes) { (void)buffer; (vo
  * A handle stands for any number of commands that are waited for together. A handle that is all zero is idle.
  * Waiting for an idle handle does nothing. Issuing on a handle that has commands in flight adds to them.
  * A command copies `rows` rows of `row_bytes`; on the far side rows lie `stride` bytes apart, on the near side they follow each other.
- * At most DP_DMA_MAX_BYTES a command: callers split (dp_tile.h does). */
+ * At most DP_DMA_MAX_BYTES a command: callers split (dp_tile.h does). It is the platforms' max_bytes.
+ *
+ * Order: the commands of one L3 handle are carried out in the order in which they are issued. Nothing else is ordered: neither commands of
+ * different handles nor those of one L2 handle. No two commands of one handle write the same bytes, and none writes what a command of
+ * another handle in flight reads or writes.
+ *
+ * An L3 read (DP_IN) overwrites bytes past its end: every row's length is rounded up to a multiple of the platform's read_rounding (rows
+ * without gaps between them, stride == row_bytes, count as one row). The bytes overwritten past the last row
+ *   - lie in the buffer that holds the rows (so the buffer has room behind the rows),
+ *   - are bytes that later commands of the same handle write, or that nobody reads before they are written again,
+ *   - are no bytes that an earlier command of the same handle has written, nor any that another handle in flight reads or writes.
+ * So rows that are packed one after the other are issued in ascending order. The host checks all of this. */
 #define DP_DMA_MAX_BYTES ((1u << 17) - 1u)
 
 typedef struct dp_dma {

@@ -58,15 +58,21 @@ typedef struct dp_slot {
   uint8_t now;
 } dp_slot;
 
+/* What the cores read most while a step runs. It lies on the controller's stack, which is in L1 on the chip. */
+typedef struct dp_work {
+  dp_args args;
+  dp_source near_source[DP_OPERANDS]; /* where the inner loop finds an operand */
+} dp_work;
+
 /* What a network needs to run its steps: the arenas, set by the network, and the working state of the current step. All zero at first. */
 typedef struct dp_state {
   void *l1, *l2;
   dp_l3 l3;
   dp_slot near_slot[DP_OPERANDS], far_slot[DP_OPERANDS];
-  dp_source near_source[DP_OPERANDS], far_source[DP_OPERANDS]; /* where the inner and the outer loop find an operand */
-  dp_args args;
-  dp_box at;     /* the last tile of the inner loop */
-  uint8_t begun; /* whether `at` is of this step */
+  dp_source far_source[DP_OPERANDS]; /* where the outer loop finds an operand */
+  dp_work *work;                     /* of the step that runs */
+  dp_box at;                         /* the last tile of the inner loop */
+  uint8_t begun;                     /* whether `at` is of this step */
 } dp_state;
 
 void dp_step_run(const dp_step *step, dp_state *state);

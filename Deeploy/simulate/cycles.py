@@ -1,0 +1,98 @@
+"""Cycles measured on the simulated chip, per step and in all."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from Deeploy.emit.manifest import ProgramEntry
+from Deeploy.simulate.gvsoc import StepCycles
+
+PARTS = ("compute", "wait_l2", "wait_l3", "control")
+
+
+@dataclass(frozen=True)
+class StepTime:
+    """One step: mean cycles of its runs. compute: the workers are busy; wait_l2, wait_l3: the controller waits for that DMA; control: it
+    works itself."""
+
+    step: int
+    node: str
+    operator: str
+    macs: int
+    forks: int
+    cycles: int
+    compute: int
+    wait_l2: int
+    wait_l3: int
+    control: int
+
+    def json(self) -> dict[str, Any]:
+        return {
+            "step": self.step,
+            "node": self.node,
+            "operator": self.operator,
+            "macs": self.macs,
+            "forks": self.forks,
+            "cycles": self.cycles,
+            **{part: getattr(self, part) for part in PARTS},
+            "macs_per_cycle": ratio(self.macs, self.cycles),
+        }
+
+
+@dataclass(frozen=True)
+class Cycles:
+    """One run of the network: all cycles of the cluster, with what lies between the steps."""
+
+    total: int
+    steps: tuple[StepTime, ...]
+
+    @property
+    def macs(self) -> int:
+        return sum(step.macs for step in self.steps)
+
+    def json(self) -> dict[str, Any]:
+        split = {part: sum(getattr(step, part) for step in self.steps) for part in PARTS}
+        return {"total": self.total, **split, "macs": self.macs, "macs_per_cycle": ratio(self.macs, self.total)}
+
+    def text(self) -> str:
+        head = ("step", "operator", "MACs", "cycles", "compute", "wait L2", "wait L3", "control", "MAC/cycle")
+        rows: list[Sequence[str]] = [head]
+        for s in self.steps:
+            numbers = (s.macs, s.cycles, s.compute, s.wait_l2, s.wait_l3, s.control)
+            rows.append((str(s.step), s.operator, *(f"{n:,}" for n in numbers), f"{ratio(s.macs, s.cycles):.3f}"))
+        whole = self.json()
+        numbers = (self.macs, self.total, *(whole[part] for part in PARTS))
+        rows.append(("", "all", *(f"{n:,}" for n in numbers), f"{whole['macs_per_cycle']:.3f}"))
+        return "\n".join(_aligned(rows))
+
+
+def ratio(macs: int, cycles: int) -> float:
+    return round(macs / cycles, 4) if cycles else 0.0
+
+
+def cycles_of(total: int, rounds: int, measured: Iterable[StepCycles], program: ProgramEntry) -> Cycles:
+    """Means over the rounds."""
+    runs: dict[int, list[StepCycles]] = {}
+    for run in measured:
+        runs.setdefault(run.step, []).append(run)
+    steps = []
+    for index, entry in enumerate(program.steps):
+        mine = runs.get(index, [])
+
+        def mean(part: str, mine: list[StepCycles] = mine) -> int:
+            return round(sum(getattr(run, part) for run in mine) / max(1, len(mine)))
+
+        parts = {part: mean(part) for part in PARTS}
+        steps.append(StepTime(index, entry.node, entry.operator, entry.macs, mean("forks"), mean("cycles"), **parts))
+    return Cycles(round(total / rounds), tuple(steps))
+
+
+def _aligned(rows: Sequence[Sequence[str]]) -> list[str]:
+    widths = [max(len(row[column]) for row in rows) for column in range(len(rows[0]))]
+    lines = []
+    for row in rows:
+        cells = [cell.ljust(w) if column == 1 else cell.rjust(w) for column, (cell, w) in enumerate(zip(row, widths, strict=True))]
+        lines.append("  ".join(cells).rstrip())
+    return lines

@@ -23,6 +23,7 @@ def missing() -> str:
     try:
         find_gvsoc()
         find_toolchain()
+        Gvsoc(load("gap9"))
     except ToolMissingError as error:
         return str(error)
     return ""

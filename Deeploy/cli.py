@@ -15,12 +15,14 @@ from typing import Any
 
 from Deeploy.errors import DeeployError, ExitCode, Problem, UsageError
 
+_PLATFORM = "name of a file in Targets/platforms, without .toml"
+
 
 def parser() -> argparse.ArgumentParser:
     """The whole command line."""
     top = argparse.ArgumentParser(
         prog="deeploy",
-        description="Compiles ONNX networks to C for GAP9 and PULP class microcontrollers.",
+        description="Compiles ONNX networks to C for microcontrollers with software-managed memories.",
         epilog="Exit codes: 0 good, 1 values differ, 2 wrong usage, 3 model not supported, 4 does not fit, 5 tool missing, "
         "6 run did not end well, 7 bound missed, 70 defect of deeploy.",
     )
@@ -43,7 +45,7 @@ def parser() -> argparse.ArgumentParser:
     report.add_argument("dir", type=Path, metavar="DIR")
     report.add_argument("--json", action="store_true", help="print one JSON object")
     ops = commands.add_parser("ops", help="list the supported operators")
-    ops.add_argument("--platform", default=None)
+    ops.add_argument("--platform", metavar="P", help=f"{_PLATFORM}; only checked: the kernels are the same on every platform")
     ops.add_argument("--json", action="store_true", help="print one JSON object")
     doctor = commands.add_parser("doctor", help="check the tools that deeploy uses")
     doctor.add_argument("--json", action="store_true", help="print one JSON object")
@@ -52,7 +54,7 @@ def parser() -> argparse.ArgumentParser:
 
 def _compile_options(command: argparse.ArgumentParser) -> None:
     command.add_argument("model", type=Path, metavar="MODEL", help=".onnx file, or folder with network.onnx [inputs.npz outputs.npz]")
-    command.add_argument("--platform", required=True, metavar="P", help="gap9, pulp-open, ...")
+    command.add_argument("--platform", required=True, metavar="P", help=_PLATFORM)
     command.add_argument("--l1", type=_bytes, metavar="N", help="bytes of L1 for tiles, scratch and accumulators")
     command.add_argument("--l2", type=_bytes, metavar="N", help="bytes of L2")
     command.add_argument("--l3", type=_bytes, metavar="N", help="bytes of L3")

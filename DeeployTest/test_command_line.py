@@ -280,6 +280,8 @@ def test_other_commands() -> None:
     names = {n for o in ops["operators"] for n in o["names"]}
     assert {"Conv", "Gemm", "RequantShift", "iSoftmax", "LayerNormalization"} <= names
     assert "Conv" in deeploy("ops").stdout
+    assert deeploy_json("ops", "--platform", "pulp-open") == ops | {"platform": "pulp-open"}
+    assert deeploy("ops", "--platform", "gap10").returncode == 2
     doctor = deeploy("doctor", "--json")
     assert {t["tool"] for t in json.loads(doctor.stdout)["tools"]} >= {"gcc", "sanitizers", "onnxruntime"}
 

@@ -8,6 +8,7 @@ from Deeploy import platform
 from Deeploy.errors import UsageError
 from Deeploy.lower.context import ALIGNMENT
 from Deeploy.program.tensor import Level
+from Deeploy.simulate.gvsoc import Gvsoc
 
 
 def test_every_platform_is_read():
@@ -21,6 +22,7 @@ def test_every_platform_is_read():
 def test_gap9_is_what_its_file_says():
     chip = platform.load("gap9")
     assert (chip.cores, chip.isa, chip.runtime) == (8, "xpulpv2", "gap9")
+    assert chip.gvsoc_target == "gap9_sized"
     assert (chip.levels[Level.L1].bytes, chip.levels[Level.L1].usable) == (131072, 122000)
     assert chip.levels[Level.L3].read_rounding == 4
     assert chip.dma_l2.read_bytes_per_cycle == chip.dma_l2.write_bytes_per_cycle == 8
@@ -72,6 +74,16 @@ def test_a_fault_in_a_file_is_named(fault, tmp_path):
     with pytest.raises(UsageError) as error:
         platform.read(path)
     assert message in str(error.value) and "chip.toml" in str(error.value)
+
+
+def test_the_simulators_target_may_be_absent(tmp_path):
+    lines = (platform.targets_dir() / "platforms" / "gap9.toml").read_text().splitlines(keepends=True)
+    path = tmp_path / "chip.toml"
+    path.write_text("".join(line for line in lines if not line.startswith("gvsoc_target")))
+    chip = platform.read(path)
+    assert chip.gvsoc_target == ""
+    with pytest.raises(UsageError, match="no GVSoC target"):
+        Gvsoc(chip)
 
 
 def test_a_file_that_is_not_there(tmp_path):

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from Deeploy.errors import DefectError, Problem, UsageError
-from Deeploy.program.tensor import Level
+from Deeploy.platform.levels import Level
 
 
 @dataclass(frozen=True)
@@ -67,7 +67,10 @@ class Costs:
 
 @dataclass(frozen=True)
 class Platform:
-    """A chip. dma_l2 moves between L2 and L1, dma_l3 between L3 and L2; runtime names a folder of Targets/runtime."""
+    """A chip. dma_l2 moves between L2 and L1, dma_l3 between L3 and L2; runtime names a folder of Targets/runtime.
+
+    gvsoc_target: GVSoC's name for it, of a target in Targets/runtime or of GVSoC itself; empty if it cannot be simulated there.
+    """
 
     name: str
     description: str
@@ -79,6 +82,7 @@ class Platform:
     dma_l2: Dma
     dma_l3: Dma
     costs: Costs
+    gvsoc_target: str = ""
 
     def with_overrides(self, l1: int | None = None, l2: int | None = None, l3: int | None = None, cores: int | None = None) -> Platform:
         """The platform with other sizes: l1, l2, l3 are the bytes that data may use, what is reserved lies outside them. A size that
@@ -148,6 +152,7 @@ def read(path: Path) -> Platform:
         dma_l2=_dma(dma.table("l2")),
         dma_l3=_dma(dma.table("l3")),
         costs=Costs(costs.number("fork_cycles"), costs.number("tile_cycles"), costs.number("frequency_mhz")),
+        gvsoc_target=top.text("gvsoc_target", ""),
     )
     for table in (levels, dma, costs, top):
         table.finish()
@@ -176,8 +181,8 @@ class _Table:
     def table(self, key: str) -> _Table:
         return _Table(self._file, f"{self._path}{key}.", self._get(key, (dict,), "a table"))
 
-    def text(self, key: str) -> str:
-        return self._get(key, (str,), "text")
+    def text(self, key: str, default: str | None = None) -> str:
+        return self._get(key, (str,), "text", default)
 
     def integer(self, key: str, least: int, default: int | None = None) -> int:
         value = self._get(key, (int,), "a whole number", default)

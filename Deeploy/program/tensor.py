@@ -12,15 +12,8 @@ from enum import Enum
 
 import numpy as np
 
+from Deeploy.platform.levels import Level as Level
 from Deeploy.program.dtypes import DType
-
-
-class Level(Enum):
-    """A memory level. The order of the members is the distance from the cores."""
-
-    L1 = 1
-    L2 = 2
-    L3 = 3
 
 
 class Role(Enum):

@@ -10,7 +10,10 @@ from Deeploy.platform import load as load_platform
 
 
 def operators_json(platform: str | None) -> dict[str, Any]:
-    """{"platform", "operators": [{"names", "domains", "integer_format", "kernels", "summary"}]}."""
+    """{"platform", "operators": [{"names", "domains", "integer_format", "kernels", "summary"}]}.
+
+    The list is the same for every platform, as the kernels are. Raises UsageError for a platform that is not known.
+    """
     load_all()
     if platform is not None:
         load_platform(platform)

@@ -23,14 +23,12 @@ from Deeploy.program.tensor import Level
 from Deeploy.simulate.build import MAX_LINES, call_tool, default_cache, make_cache, run_group
 from Deeploy.simulate.chip import ARCHITECTURE, ChipSizes, find_toolchain, write_flash
 
-REMEDY = "build GVSoC's pulp-open target (github.com/gvsoc/gvsoc) and set GVSOC_HOME to the folder that it is installed in"
+REMEDY = "build GVSoC (github.com/gvsoc/gvsoc) with the target that README.md names and set GVSOC_HOME to the folder it is installed in"
 PACKAGES = "prettytable pexpect lz4 pycryptodome rich psutil hjson pyelftools"
 """What its front-end imports."""
 TRAP_STATUS = 70
 STACK_STATUS = 73
 
-_TARGETS = {"pulp": "pulp-open", "gap9": "gap9_sized"}
-"""GVSoC's target for a platform's runtime."""
 _STEP = struct.Struct("<10I")
 _COLOUR = re.compile(r"\x1b\[[0-9;]*m")
 _NO_MEMORY = re.compile(r"Invalid access|out-of-bound")
@@ -97,11 +95,11 @@ class Gvsoc:
     """
 
     def __init__(self, platform: Platform, cache: Path | None = None) -> None:
-        if platform.runtime not in _TARGETS:
-            known = ", ".join(_TARGETS)
-            raise UsageError(Problem(f"platform '{platform.name}' has no GVSoC target", f"there are targets for the runtimes {known}"))
+        if not platform.gvsoc_target:
+            remedy = "use another simulator, or name the target in the platform file: gvsoc_target"
+            raise UsageError(Problem(f"platform '{platform.name}' has no GVSoC target", remedy=remedy))
         self.home = find_gvsoc()
-        self.target = _TARGETS[platform.runtime]
+        self.target = platform.gvsoc_target
         self.cache = cache if cache is not None else default_cache()
         self.description = self._described()
 

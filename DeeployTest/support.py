@@ -10,6 +10,11 @@ from typing import Any
 
 import pytest
 
+from Deeploy.errors import ToolMissingError
+from Deeploy.platform.reader import load
+from Deeploy.simulate.chip import find_toolchain
+from Deeploy.simulate.gvsoc import Gvsoc, find_gvsoc
+
 ROOT = Path(__file__).resolve().parent.parent
 NETWORKS = ROOT / "DeeployTest/networks"
 CORPUS = ROOT.parent / "shared/corpus"
@@ -29,3 +34,14 @@ def deeploy_json(*arguments: object) -> dict[str, Any]:
     done = deeploy(*arguments, "--json")
     assert done.returncode == 0, done.stderr or done.stdout
     return json.loads(done.stdout)
+
+
+def why_no_gvsoc(platform: str) -> str:
+    """Why nothing can be built for that platform's chip and run on GVSoC; "" if it can."""
+    try:
+        find_gvsoc()
+        find_toolchain()
+        Gvsoc(load(platform))
+    except ToolMissingError as error:
+        return str(error)
+    return ""

@@ -13,23 +13,12 @@ import pytest
 from Deeploy.compiler import Options
 from Deeploy.errors import DoesNotFitError, ExitCode, ModelError, RunError, ToolMissingError
 from Deeploy.platform.reader import load
-from Deeploy.simulate.chip import ChipBuilder, find_toolchain, write_flash
-from Deeploy.simulate.gvsoc import Gvsoc, GvsocRun, chip_sizes, find_gvsoc
+from Deeploy.simulate.chip import ChipBuilder, write_flash
+from Deeploy.simulate.gvsoc import Gvsoc, GvsocRun, chip_sizes
 from Deeploy.simulate.run import RunOptions, RunResult, run
-from DeeployTest.support import CORPUS, MODELS, NETWORKS, deeploy, deeploy_json, needs_corpus
+from DeeployTest.support import CORPUS, MODELS, NETWORKS, deeploy, deeploy_json, needs_corpus, why_no_gvsoc
 
-
-def missing() -> str:
-    try:
-        find_gvsoc()
-        find_toolchain()
-        Gvsoc(load("gap9"))
-    except ToolMissingError as error:
-        return str(error)
-    return ""
-
-
-WHY_NOT = missing()
+WHY_NOT = why_no_gvsoc("gap9")
 needs_gvsoc = pytest.mark.skipif(bool(WHY_NOT), reason=WHY_NOT)
 pytestmark = [pytest.mark.gvsoc]
 

@@ -11,11 +11,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from Deeploy.errors import ToolMissingError
 from Deeploy.platform.reader import load
-from Deeploy.simulate.chip import ChipBuilder, find_toolchain
-from Deeploy.simulate.gvsoc import Gvsoc, chip_sizes, find_gvsoc
-from DeeployTest.support import ROOT
+from Deeploy.simulate.chip import ChipBuilder
+from Deeploy.simulate.gvsoc import Gvsoc, chip_sizes
+from DeeployTest.support import ROOT, why_no_gvsoc
 
 PROBE = ROOT / "DeeployTest/c/isa_probe.c"
 HEADER = ROOT / "Targets/kernels/dp_isa.h"
@@ -28,17 +27,7 @@ Streams = dict[str, np.ndarray]
 Ints = np.ndarray
 
 
-def missing() -> str:
-    try:
-        find_gvsoc()
-        find_toolchain()
-        Gvsoc(load("pulp-open"))
-    except ToolMissingError as error:
-        return str(error)
-    return ""
-
-
-WHY_NOT = missing()
+WHY_NOT = why_no_gvsoc("pulp-open")
 
 
 def streams(folder: Path) -> Streams:

@@ -72,9 +72,6 @@ class Layout:
     owned: list[Owned]
     buffers: list[Buffer]
 
-    def level_of(self, tensor: Tensor) -> Level:
-        return home(tensor.storage)
-
 
 def home(storage: Storage) -> Level:
     """The home of a planned storage; L2 for one without bytes."""

@@ -6,6 +6,7 @@ The cache may be shared by any number of processes: a file appears in it complet
 from __future__ import annotations
 
 import hashlib
+import json
 import os
 import re
 import shutil
@@ -16,6 +17,7 @@ import time
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from typing import Any
 
 from Deeploy.errors import DefectError, Problem, ToolMissingError, UsageError
 
@@ -72,6 +74,19 @@ def call_tool(command: Sequence[str]) -> str:
         lines = [line for line in done.stderr.splitlines() if "error" in line or "undefined reference" in line] or done.stderr.splitlines()
         raise DefectError(Problem(f"'{Path(command[0]).name}' failed with status {done.returncode}", why="\n".join(lines[:MAX_LINES])))
     return done.stdout
+
+
+def counters(output: str) -> dict[str, Any] | None:
+    """The runtime's counters, which a program prints as one JSON object on a line of its own; None if it printed none."""
+    for line in reversed(output.splitlines()):
+        if line.startswith("{") and '"traffic"' in line:
+            try:
+                value = json.loads(line)
+            except ValueError:
+                continue
+            if isinstance(value, dict):
+                return value
+    return None
 
 
 class LibraryCache:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-import json
 import os
 import re
 import shutil
@@ -20,7 +19,7 @@ from typing import Any
 from Deeploy.errors import DefectError, Problem, RunError, ToolMissingError, UsageError
 from Deeploy.platform.reader import Platform, targets_dir
 from Deeploy.program.tensor import Level
-from Deeploy.simulate.build import MAX_LINES, call_tool, default_cache, make_cache, run_group
+from Deeploy.simulate.build import MAX_LINES, call_tool, counters, default_cache, make_cache, run_group
 from Deeploy.simulate.chip import ARCHITECTURE, ChipSizes, find_toolchain, write_flash
 
 REMEDY = "build GVSoC (github.com/gvsoc/gvsoc) with the target that README.md names and set GVSOC_HOME to the folder it is installed in"
@@ -123,7 +122,10 @@ class Gvsoc:
         text = _COLOUR.sub("", stdout + stderr)
         if status != 0:
             raise _run_error(status, text, timeout)
-        return GvsocRun(stdout, time.monotonic() - begin, _report(text), _steps(folder / "steps.bin"))
+        report = counters(text)
+        if report is None:
+            raise DefectError(f"the program printed no counters: {text[-300:]}")
+        return GvsocRun(stdout, time.monotonic() - begin, report, _steps(folder / "steps.bin"))
 
     def _described(self) -> Path:
         """The description of the target, made once by GVSoC's front-end (0.7 s) and cached."""
@@ -197,18 +199,6 @@ def _run_error(status: int | None, text: str, timeout: float) -> RunError:
     else:
         what = f"the program ended with status {status}" if status >= 0 else f"the simulator was ended by signal {-status}"
     return RunError(Problem(f"{what} (simulator gvsoc)", "\n".join(line for line in lines[-MAX_LINES:])))
-
-
-def _report(text: str) -> dict[str, Any]:
-    for line in reversed(text.splitlines()):
-        if line.startswith("{") and '"traffic"' in line:
-            try:
-                value = json.loads(line)
-            except ValueError:
-                continue
-            if isinstance(value, dict):
-                return value
-    raise DefectError(f"the program printed no counters: {text[-300:]}")
 
 
 def _steps(path: Path) -> tuple[StepCycles, ...]:

@@ -6,7 +6,6 @@ shared by any number of processes.
 
 from __future__ import annotations
 
-import json
 import os
 import platform
 import re
@@ -17,10 +16,11 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from enum import Enum
 from pathlib import Path
+from typing import Any
 
 from Deeploy.errors import Problem, RunError, UsageError
 from Deeploy.platform.reader import targets_dir
-from Deeploy.simulate.build import MAX_LINES, LibraryCache, call_tool, default_cache, find_tool, run_group
+from Deeploy.simulate.build import MAX_LINES, LibraryCache, call_tool, counters, default_cache, find_tool, run_group
 
 HOSTRT_STATUS = 71
 """Exit status of a failed check of the runtime; DP_HOST_FAILED in dp_host.h."""
@@ -89,7 +89,7 @@ class HostRun:
     stdout: str
     stderr: str
     seconds: float
-    report: dict[str, object] | None
+    report: dict[str, Any] | None
 
 
 class HostBuilder:
@@ -190,7 +190,7 @@ def run_program(
         status, stdout, stderr = run_group([setarch, platform.machine(), "-R", *command], environment, folder, timeout)
     if status is None or status not in accept or _SANITIZER.search(stderr) or "HOSTRT: " in stderr:
         raise _run_error(check, status, stderr, timeout)
-    return HostRun(check, status, stdout, stderr, time.monotonic() - start, _report(stdout))
+    return HostRun(check, status, stdout, stderr, time.monotonic() - start, counters(stdout))
 
 
 _SANITIZER = re.compile(r"ERROR: AddressSanitizer|runtime error: |WARNING: ThreadSanitizer|AddressSanitizer:DEADLYSIGNAL")
@@ -224,15 +224,3 @@ def essential_lines(stderr: str) -> str:
     if not kept:
         kept = stderr.strip().splitlines()[-MAX_LINES:]
     return "\n".join(kept[:MAX_LINES])
-
-
-def _report(stdout: str) -> dict[str, object] | None:
-    for line in reversed(stdout.splitlines()):
-        if line.startswith("{") and '"traffic"' in line:
-            try:
-                value = json.loads(line)
-            except ValueError:
-                continue
-            if isinstance(value, dict):
-                return value
-    return None

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 
 from Deeploy.errors import ModelError
-from Deeploy.operators.base import Node, Operator, Value
+from Deeploy.operators.base import Node, Operator, Value, find
 from Deeploy.operators.copying import copy_parts
 from Deeploy.program.dtypes import DType
 from Deeploy.program.program import Program
@@ -111,6 +111,17 @@ class Context:
             tensor = self.builder.new_variable(self.node.outputs[index], self._values[index], Role.ACTIVATION)
             self._outputs[index] = tensor
         assert isinstance(tensor, VariableBuffer)
+        return tensor
+
+    def update(self, index: int) -> VariableBuffer:
+        tensor = self._outputs.get(index)
+        if tensor is None:
+            operator = find(self.node.op, self.node.domain)
+            assert operator is not None, self.node.op
+            old = self.input(operator.updates[index])
+            tensor = self.builder.view_of(self.node.outputs[index], old, old.shape, old.strides, 0)
+            self._outputs[index] = tensor
+        assert isinstance(tensor, VariableBuffer), f"{tensor.name} is a constant"
         return tensor
 
     def view(self, index: int, tensor: Tensor, shape: Sequence[int], strides: Sequence[int], offset: int = 0) -> None:

@@ -214,6 +214,8 @@ class Operator:
     """Outputs from that number on are optional: left out when nobody reads them, so that no kernel computes them. None: all are made."""
     writes_state: ClassVar[bool] = False
     """It has an effect beyond its outputs: needed even if nobody reads them."""
+    updates: ClassVar[Mapping[int, int]] = {}
+    """Output index -> input slot: the output is that input, updated in place (one shape, one type, one storage)."""
 
     def normalise(self, node: gs.Node, opset: int) -> None:
         """Rewrites the node of a model of that ai.onnx opset to the internal form, in place. Default: nothing to do."""

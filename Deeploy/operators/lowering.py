@@ -22,6 +22,9 @@ class Lowering(Protocol):
     def output(self, index: int) -> VariableBuffer:
         """The dense tensor of output `index`, with a storage of its own (made at the first call)."""
 
+    def update(self, index: int) -> VariableBuffer:
+        """The tensor of output `index`, which is the input that `Operator.updates` names, to be written in place."""
+
     def view(self, index: int, tensor: Tensor, shape: Sequence[int], strides: Sequence[int], offset: int = 0) -> None:
         """Declares output `index` to be a view of `tensor`; `offset` in elements from the tensor's first. Makes no step."""
 

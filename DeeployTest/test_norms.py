@@ -69,7 +69,8 @@ def test_splat_scale_is_an_immediate() -> None:
 
 def test_layer_normalization_refusals() -> None:
     x, w = np.zeros((2, 3), np.float32), np.zeros(3, np.float32)
-    assert "first output" in refused(Case("LayerNormalization", [x, w], {}, outputs=3))
+    assert "first output" in refused(Case("RMSNormalization", [x, w], {}, outputs=2))
+    assert "no elements" in refused(Case("LayerNormalization", [x[:, :0], w[:0]], {}, outputs=3))
     assert "axis 5" in refused(Case("LayerNormalization", [x, w], {"axis": 5}))
     assert "broadcast" in refused(Case("LayerNormalization", [x, np.zeros(2, np.float32)], {}))
     assert "int8" in refused(Case("LayerNormalization", [x.astype(np.int8), w], {}))

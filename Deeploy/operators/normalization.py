@@ -1,4 +1,5 @@
-"""Float normalisations: LayerNormalization, RMS norms, InstanceNormalization, GroupNormalization and BatchNormalization (inference)."""
+"""Float normalisations: LayerNormalization (with its statistics, if asked for), RMS norms, InstanceNormalization, GroupNormalization and
+BatchNormalization (inference)."""
 
 from __future__ import annotations
 
@@ -12,12 +13,13 @@ from Deeploy.operators.base import Node, Operator, Value, register
 from Deeploy.operators.broadcasting import broadcast_strides, broadcasts, merge_axes
 from Deeploy.operators.lowering import Lowering
 from Deeploy.operators.softmax import axis_problems, checked_axis
-from Deeploy.operators.views import LineSpace, Strided, line_space, strided_operand
+from Deeploy.operators.views import LineSpace, Strided, join_axes, line_space, strided_operand
 from Deeploy.program.dtypes import FLOAT32
-from Deeploy.program.step import MAX_RANK, Access, Axis, Kernel, KernelCall, Param
+from Deeploy.program.step import MAX_RANK, Access, Axis, AxisKind, Kernel, KernelCall, Param
 from Deeploy.program.tensor import Tensor
 
 NORM = Kernel("dp_norm_f32", "norm.c", "dp_norm_cst", cycles_per_point=20.0)
+STATISTICS = Kernel("dp_norm_stats_f32", "norm.c", "dp_norm_stats_cst", cycles_per_point=10.0)
 BATCH_NORM = Kernel("dp_batch_norm_f32", "norm.c", "dp_batch_norm_cst", cycles_per_point=8.0)
 
 
@@ -37,8 +39,10 @@ def output_problems(node: Node) -> list[Problem]:
     return []
 
 
-def norm_step(node: Node, ctx: Lowering, space: LineSpace | None, *, centre: bool, extras: int, epsilon: float) -> None:
-    """The step of dp_norm_f32. Raises ModelError if there is no space."""
+def norm_step(
+    node: Node, ctx: Lowering, space: LineSpace | None, *, centre: bool, extras: int, epsilon: float, given: bool = False
+) -> None:
+    """The step of dp_norm_f32; `given`: its last two operands are the statistics. Raises ModelError if there is no space."""
     if space is None:
         raise ModelError(
             node.problem(
@@ -50,10 +54,46 @@ def norm_step(node: Node, ctx: Lowering, space: LineSpace | None, *, centre: boo
         Param("centre", int(centre)),
         Param("scaled", int(extras > 0)),
         Param("biased", int(extras > 1)),
+        Param("given", int(given)),
         Param("epsilon", float(epsilon)),
     )
-    call = KernelCall(NORM, tuple(range(2 + extras)), tuple(range(len(space.axes))), params)
+    call = KernelCall(NORM, tuple(range(len(space.operands))), tuple(range(len(space.axes))), params)
     ctx.step(space.axes, space.operands, [call], in_place=space.in_place, macs=4 * node.value(0).elements)
+
+
+def statistics_shape(shape: Sequence[int], line: Sequence[int]) -> tuple[int, ...]:
+    """The shape of the statistics of lines along those dimensions."""
+    return tuple(1 if d in line else n for d, n in enumerate(shape))
+
+
+def statistics_step(
+    node: Node, ctx: Lowering, x: Tensor, line: Sequence[int], outputs: tuple[Tensor | None, Tensor | None], epsilon: float
+) -> tuple[Tensor, Tensor]:
+    """The step that makes mean and 1 / sqrt(var + epsilon) of the lines of x; an output that is None goes to a temporary. Returns both."""
+    shape = statistics_shape(x.shape, line)
+    mean = ctx.temporary("mean", shape, FLOAT32) if outputs[0] is None else outputs[0]
+    inverse = ctx.temporary("inverse", shape, FLOAT32) if outputs[1] is None else outputs[1]
+    kept, over = [d for d in range(len(shape)) if d not in line], list(line)
+
+    def space(x: Tensor) -> tuple[list[int], list[list[int]], list[int], list[int]]:
+        rows = [[t.strides[d] for d in kept] for t in (x, mean, inverse)]
+        sizes, strides = merge_axes([x.shape[d] for d in kept], rows)
+        ends, (inner,) = join_axes([x.shape[d] for d in over], [[x.strides[d] for d in over]])
+        return sizes, strides, ends, inner
+
+    sizes, strides, ends, inner = space(x)
+    if len(ends) > 2 or len(sizes) + 2 > MAX_RANK:
+        x = ctx.dense(x)
+        sizes, strides, ends, inner = space(x)
+    missing = 2 - len(ends)
+    ends, inner = [1] * missing + ends, [0] * missing + inner
+    operands = [strided_operand(x, Access.READ, [*sizes, *ends], [*strides[0], *inner])]
+    operands += [strided_operand(t, Access.WRITE, sizes, s) for t, s in zip((mean, inverse), strides[1:], strict=True)]
+    axes = [Axis(f"p{i}", size) for i, size in enumerate(sizes)]
+    axes += [Axis(f"l{i}", size, AxisKind.REDUCED, tileable=False) for i, size in enumerate(ends)]
+    call = KernelCall(STATISTICS, (0, 1, 2), tuple(range(len(axes))), (Param("rank", len(sizes)), Param("epsilon", float(epsilon))))
+    ctx.step(axes, operands, [call], macs=3 * x.elements, suffix="statistics")
+    return mean, inverse
 
 
 class _LineNorm(Operator):
@@ -64,7 +104,7 @@ class _LineNorm(Operator):
     default_epsilon = 1e-5
 
     def problems(self, node: Node) -> list[Problem]:
-        problems = float_problems(node) + output_problems(node) + axis_problems(node, -1)
+        problems = float_problems(node) + self._output_problems(node) + axis_problems(node, -1)
         if node.int("stash_type", 1) != 1:
             problems.append(node.problem("only statistics in float32 are supported", attribute="stash_type"))
         x = node.value(0)
@@ -74,6 +114,9 @@ class _LineNorm(Operator):
         if len(node.inputs) > 2 and node.inputs[2] is not None and node.inputs[1] is None:
             problems.append(node.problem("it has a bias but no scale"))
         return problems
+
+    def _output_problems(self, node: Node) -> list[Problem]:
+        return output_problems(node)
 
     def infer(self, node: Node) -> list[Value]:
         return [Value(node.value(0).shape, FLOAT32)] * len(node.outputs)
@@ -98,13 +141,20 @@ class _LineNorm(Operator):
     def lower(self, node: Node, ctx: Lowering) -> None:
         x, y = ctx.input(0), ctx.output(0)
         tensors = [t for t in (ctx.optional(1), ctx.optional(2)) if t is not None]
+        extras, statistics = len(tensors), self._statistics(node, ctx)
+        tensors += statistics
 
         def space(x: Tensor, tensors: Sequence[Tensor]) -> LineSpace | None:
             extras = [Strided(t, tuple(broadcast_strides(t, x.shape))) for t in tensors]
             return line_space(x.shape, self._line(node), Strided(x, x.strides), Strided(y, y.strides), extras, line_axes=2)
 
         found = space(x, tensors) or space(ctx.dense(x), [ctx.dense(t) for t in tensors])
-        norm_step(node, ctx, found, centre=self.centre, extras=len(tensors), epsilon=self._epsilon(node))
+        given = bool(statistics)
+        norm_step(node, ctx, found, centre=self.centre, extras=extras, epsilon=self._epsilon(node), given=given)
+
+    def _statistics(self, node: Node, ctx: Lowering) -> Sequence[Tensor]:
+        """Mean and inverse deviation, if the node has them as outputs and so a step of their own makes them."""
+        return ()
 
     def kernels(self) -> Sequence[Kernel]:
         return (NORM,)
@@ -112,9 +162,40 @@ class _LineNorm(Operator):
 
 @register
 class LayerNormalization(_LineNorm):
+    """The optional outputs 1 and 2 are the mean and 1 / sqrt(var + epsilon) of every line, for its gradient."""
+
     names = ("LayerNormalization",)
     domains = ("",)
     needed_outputs = 1
+
+    def _output_problems(self, node: Node) -> list[Problem]:
+        if any(node.outputs[1:]) and node.value(0).elements == 0:
+            return [node.problem("the input has no elements", "its lines have no statistics", "remove the node")]
+        return []
+
+    def infer(self, node: Node) -> list[Value]:
+        shape = node.value(0).shape
+        statistics = Value(statistics_shape(shape, self._line(node)), FLOAT32)
+        return [Value(shape, FLOAT32), statistics, statistics][: len(node.outputs)]
+
+    def reference(self, node: Node, inputs: Sequence[np.ndarray | None]) -> list[np.ndarray]:
+        results = super().reference(node, inputs)
+        if len(node.outputs) > 1:
+            x, line = np.asarray(inputs[0], np.float64), self._line(node)
+            epsilon = float(np.float32(self._epsilon(node)))
+            mean = x.mean(line, keepdims=True)
+            results += [mean.astype(np.float32), (1.0 / np.sqrt(x.var(line, keepdims=True) + epsilon)).astype(np.float32)]
+        return results[: len(node.outputs)]
+
+    def _statistics(self, node: Node, ctx: Lowering) -> Sequence[Tensor]:
+        wanted = [len(node.outputs) > slot and node.outputs[slot] != "" for slot in (1, 2)]
+        if not any(wanted):
+            return ()
+        mean, inverse = (ctx.output(slot) if there else None for slot, there in zip((1, 2), wanted, strict=True))
+        return statistics_step(node, ctx, ctx.input(0), self._line(node), (mean, inverse), self._epsilon(node))
+
+    def kernels(self) -> Sequence[Kernel]:
+        return (NORM, STATISTICS)
 
 
 @register

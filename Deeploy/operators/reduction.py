@@ -212,25 +212,46 @@ class _Reduce(Operator):
             x = ctx.input(0)
             ctx.view(0, x, x.shape, x.strides)
             return
-        y, accumulator = ctx.output(0), self._accumulator(node)
-        split_any = self.family in ("max", "min") or not accumulator.is_float
-        space = _reduction_space(ctx.input(0), y, axes, split_any) or _reduction_space(ctx.dense(ctx.input(0)), y, axes, split_any)
-        if space is None:
-            raise ModelError(node.problem(f"it needs more than {MAX_RANK} loops", remedy="reduce the rank of its input"))
-        rank, loops, operands = space
-        params = (
-            Param("rank", rank),
-            Param("reduced", len(loops) - rank),
-            Param("finish", self._finish(node)),
-            Param("count", self._count(node)),
-            Param("out_bytes", y.dtype.size),
-        )
+        accumulator = self._accumulator(node)
         kernel = REDUCE[self.family, stored_as(node.value(0).dtype), accumulator]
-        call = KernelCall(kernel, (0, 1), tuple(range(len(loops))), params)
-        ctx.step(loops, operands, [call], accumulator=accumulator, macs=node.value(0).elements)
+        split_any = self.family in ("max", "min") or not accumulator.is_float
+        finish = self._finish(node)
+        reduction_step(node, ctx, kernel, ctx.input(0), ctx.output(0), axes, accumulator, finish=finish, split_any=split_any)
 
     def kernels(self) -> Sequence[Kernel]:
         return tuple(k for (family, t, _), k in REDUCE.items() if family == self.family and (t.is_float or not self.floats_only))
+
+
+def reduction_step(
+    node: Node,
+    ctx: Lowering,
+    kernel: Kernel,
+    x: Tensor,
+    y: Tensor,
+    axes: Sequence[int],
+    accumulator: DType = FLOAT32,
+    *,
+    finish: int = PLAIN,
+    split_any: bool = False,
+    suffix: str = "",
+) -> None:
+    """Makes the step y = reduction of x over `axes` with a kernel of REDUCE; y has those dimensions with length 1, or lacks them.
+
+    split_any: whether any of the axes may be cut (not of floating-point sums: their order would depend on the tiles).
+    """
+    space = _reduction_space(x, y, axes, split_any) or _reduction_space(ctx.dense(x), y, axes, split_any)
+    if space is None:
+        raise ModelError(node.problem(f"it needs more than {MAX_RANK} loops", remedy="reduce the rank of its input"))
+    rank, loops, operands = space
+    params = (
+        Param("rank", rank),
+        Param("reduced", len(loops) - rank),
+        Param("finish", finish),
+        Param("count", math.prod(x.shape[a] for a in axes)),
+        Param("out_bytes", y.dtype.size),
+    )
+    call = KernelCall(kernel, (0, 1), tuple(range(len(loops))), params)
+    ctx.step(loops, operands, [call], accumulator=accumulator, macs=x.elements, suffix=suffix)
 
 
 def _reduction_space(x: Tensor, y: Tensor, axes: Sequence[int], split_any: bool):  # noqa: ANN202

@@ -1,9 +1,9 @@
-"""Softmax, LogSoftmax and their integer approximations iSoftmax, ITAMax and ITAPartialMax (docs: semantics, section 3)."""
+"""Softmax with its gradient, LogSoftmax, and the integer approximations iSoftmax, ITAMax and ITAPartialMax (docs: semantics, section 3)."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, ClassVar
 
 import numpy as np
 
@@ -13,11 +13,13 @@ from Deeploy.operators.lowering import Lowering
 from Deeploy.operators.views import LineSpace, Strided, line_space
 from Deeploy.program.dtypes import FLOAT32, INT8, INT16, INT32, UINT8, UINT16
 from Deeploy.program.step import Kernel, KernelCall, Param
+from Deeploy.program.tensor import Tensor
 
 if TYPE_CHECKING:
     import onnx_graphsurgeon as gs
 
 SOFTMAX = Kernel("dp_softmax_f32", "softmax.c", "dp_softmax_cst", cycles_per_point=60.0)
+SOFTMAX_GRAD = Kernel("dp_softmax_grad_f32", "softmax.c", "dp_softmax_grad_cst", cycles_per_point=8.0)
 DEEPLOY_FLOAT_OPERATORS = ("RMSNorm",)
 """Custom operators of float networks in the Deeploy format (integer ones declare `integer_format`)."""
 LINE_TYPES = (INT8, UINT8, INT16, UINT16, INT32)
@@ -87,7 +89,7 @@ class _FloatSoftmax(Operator):
     """Attributes: axis; coerce (internal): the line is all dimensions from `axis` on, as before opset 13; assumed (internal): the opset of
     a file whose missing axis was taken as -1 against the letter of that opset."""
 
-    domains = ("",)
+    domains: ClassVar[tuple[str, ...] | None] = ("",)
     log = False
 
     def normalise(self, node: gs.Node, opset: int) -> None:
@@ -148,6 +150,43 @@ class Softmax(_FloatSoftmax):
 class LogSoftmax(_FloatSoftmax):
     names = ("LogSoftmax",)
     log = True
+
+
+@register
+class SoftmaxGrad(_FloatSoftmax):
+    """Inputs: the gradient of a Softmax's result, and that result. Output: dx = y * (dy - sum(dy * y)), the sum over the Softmax's line."""
+
+    names = ("SoftmaxGrad", "SoftmaxGrad_13")
+    domains = ("", "com.microsoft")
+
+    def problems(self, node: Node) -> list[Problem]:
+        dy, y = node.value(0), node.value(1)
+        if dy.dtype != FLOAT32 or y.dtype != FLOAT32:
+            return [node.problem(f"its inputs have the types {dy.dtype} and {y.dtype}", "it works on float32")]
+        if dy.shape != y.shape:
+            return [node.problem(f"the gradient of shape {list(dy.shape)} is not that of a result of shape {list(y.shape)}")]
+        return super().problems(node)
+
+    def reference(self, node: Node, inputs: Sequence[np.ndarray | None]) -> list[np.ndarray]:
+        dy, y = (np.asarray(v, np.float64) for v in inputs[:2])
+        with np.errstate(invalid="ignore", over="ignore"):
+            return [(y * (dy - (dy * y).sum(self._line(node), keepdims=True))).astype(np.float32)]
+
+    def lower(self, node: Node, ctx: Lowering) -> None:
+        dx, line = ctx.output(0), self._line(node)
+
+        def space(dy: Tensor, y: Tensor) -> LineSpace | None:
+            return line_space(dx.shape, line, Strided(dy, dy.strides), Strided(dx, dx.strides), [Strided(y, y.strides)])
+
+        dy, y = ctx.input(0), ctx.input(1)
+        found = space(dy, y) or space(ctx.dense(dy), ctx.dense(y))
+        if found is None:
+            raise ModelError(node.problem("it needs too many loops", remedy="reduce the rank of its inputs"))
+        call = KernelCall(SOFTMAX_GRAD, (0, 1, 2), tuple(range(len(found.axes))), (Param("rank", found.rank),))
+        ctx.step(found.axes, found.operands, [call], in_place=found.in_place, macs=4 * node.value(0).elements)
+
+    def kernels(self) -> Sequence[Kernel]:
+        return (SOFTMAX_GRAD,)
 
 
 class _IntegerLine(Operator):

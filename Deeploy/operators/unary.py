@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 SELU_ALPHA = 1.67326319217681884765625
 SELU_GAMMA = 1.05070102214813232421875
-_erf = np.vectorize(math.erf, otypes=[np.float64])
+erf = np.vectorize(math.erf, otypes=[np.float64])
 
 
 class FloatUnary(Operator):
@@ -94,7 +94,7 @@ def sigmoid(x: np.ndarray) -> np.ndarray:
 
 
 def gelu(x: np.ndarray) -> np.ndarray:
-    return 0.5 * x * (1.0 + _erf(x / math.sqrt(2.0)))
+    return 0.5 * x * (1.0 + erf(x / math.sqrt(2.0)))
 
 
 def gelu_tanh(x: np.ndarray) -> np.ndarray:
@@ -108,7 +108,7 @@ Reciprocal = _float_function("Reciprocal", "reciprocal", 12.0, lambda x: 1.0 / x
 Ceil = _float_function("Ceil", "ceil", 10.0, np.ceil, exactness=Exactness.ROUNDED)
 Floor = _float_function("Floor", "floor", 10.0, np.floor, exactness=Exactness.ROUNDED)
 Round = _float_function("Round", "round", 10.0, np.rint, exactness=Exactness.ROUNDED)
-Erf = _float_function("Erf", "erf", 60.0, _erf)
+Erf = _float_function("Erf", "erf", 60.0, erf)
 Sigmoid = _float_function("Sigmoid", "sigmoid", 55.0, sigmoid)
 Tanh = _float_function("Tanh", "tanh", 60.0, np.tanh)
 HardSwish = _float_function("HardSwish", "hard_swish", 10.0, lambda x: x * np.clip(x / 6.0 + 0.5, 0.0, 1.0))

@@ -88,6 +88,19 @@ DP_INLINE float op_pow(float x, float y) { return y == 2.0f ? x * x : powf(x, y)
 DP_INLINE float op_min(float x, float y) { return x < y || x != x ? x : y; }
 DP_INLINE float op_max(float x, float y) { return x > y || x != x ? x : y; }
 DP_INLINE float op_prelu(float x, float y) { return x < 0.0f ? x * y : x; }
+DP_INLINE float op_relu_grad(float x, float y) { return y > 0.0f ? x : 0.0f; }
+/* d/dy of y * P(y), P the normal distribution's integral: P(y) + y * P'(y). */
+DP_INLINE float op_gelu_grad(float x, float y) {
+  const float integral = 0.5f * (1.0f + erff(y * 0.70710678118654752f));
+  return x * (integral + y * (0.39894228040143268f * expf(-0.5f * y * y)));
+}
+/* Where tanh has no slope left, its factor is left out: it may be infinite. */
+DP_INLINE float op_gelu_tanh_grad(float x, float y) {
+  const float square = y * y, t = tanhf(0.79788456080286536f * (y + 0.044715f * square * y));
+  const float slope = 1.0f - t * t;
+  const float rest = slope > 0.0f ? 0.5f * y * slope * (0.79788456080286536f * (1.0f + 0.134145f * square)) : 0.0f;
+  return x * (0.5f * (1.0f + t) + rest);
+}
 
 /* The loops over a vector and a vector, and a vector and one element, are worth their own code. */
 #define DP_DEFINE(name)                                               \

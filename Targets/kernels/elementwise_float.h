@@ -26,8 +26,11 @@ typedef struct dp_elementwise_float_cst {
   K(swish)        /* a: factor inside the sigmoid */                                                    \
   K(elu)          /* a: alpha */                                                                        \
   K(selu)         /* a: alpha, b: gamma */
-/* Two inputs x, y. prelu: y is the slope. */
-#define DP_FLOAT_BINARY(K) K(add) K(sub) K(mul) K(div) K(pow) K(min) K(max) K(prelu)
+/* Two inputs x, y. prelu: y is the slope. *_grad: x is the gradient of the function's result, y the function's operand (relu_grad: or its
+ * result), the output is the gradient of the operand. */
+#define DP_FLOAT_BINARY(K)                                              \
+  K(add) K(sub) K(mul) K(div) K(pow) K(min) K(max) K(prelu)             \
+  K(relu_grad) K(gelu_grad) K(gelu_tanh_grad)
 /* Two inputs, a boolean output. */
 #define DP_FLOAT_COMPARE(K) K(equal) K(greater) K(greater_or_equal) K(less) K(less_or_equal)
 /* One input, a boolean output. isinf: a, b: whether negative, positive infinity counts; true: whatever x is. */

@@ -1,24 +1,10 @@
-/* dp_norm_f32, dp_batch_norm_f32: see norm.h. Two passes for mean and variance, always in the same order. */
+/* dp_norm_f32, dp_norm_stats_f32, dp_batch_norm_f32: see norm.h. */
 #include "norm.h"
 
 #include <math.h>
 
 #include "dp_lines.h"
-
-/* Sum of (x - mean), or of its square, over a line of outer x inner elements. */
-static float dp_norm_sum(const float *x, int32_t outer, int32_t inner, int32_t so, int32_t si, float mean, int32_t square) {
-  float sum = 0.0f;
-  for (int32_t o = 0; o < outer; o++) {
-    const float *row = x + o * so;
-    float part = 0.0f;
-    if (square)
-      for (int32_t i = 0; i < inner; i++) part += (row[i * si] - mean) * (row[i * si] - mean);
-    else
-      for (int32_t i = 0; i < inner; i++) part += row[i * si];
-    sum += part;
-  }
-  return sum;
-}
+#include "dp_norm_line.h"
 
 void dp_norm_f32(const dp_args *args, const dp_team *team) {
   static const float one = 1.0f, zero = 0.0f;
@@ -27,7 +13,7 @@ void dp_norm_f32(const dp_args *args, const dp_team *team) {
   const int32_t r = c->rank, outer = args->n[r], inner = args->n[r + 1];
   const int32_t so = c->scaled ? ts->str[r] : 0, si = c->scaled ? ts->str[r + 1] : 0;
   const int32_t bo = c->biased ? tb->str[r] : 0, bi = c->biased ? tb->str[r + 1] : 0;
-  const float count = (float)(outer * inner);
+  const dp_tile *tm = &args->t[2 + c->scaled + c->biased], *ti = tm + 1;
   int32_t begin, end;
   dp_share(team, dp_lines(args, r), &begin, &end);
   for (int32_t line = begin; line < end; line++) {
@@ -35,15 +21,33 @@ void dp_norm_f32(const dp_args *args, const dp_team *team) {
     float *y = (float *)ty->ptr + dp_line_at(args, ty, r, line);
     const float *s = c->scaled ? (const float *)ts->ptr + dp_line_at(args, ts, r, line) : &one;
     const float *b = c->biased ? (const float *)tb->ptr + dp_line_at(args, tb, r, line) : &zero;
-    const float mean = c->centre ? dp_norm_sum(x, outer, inner, tx->str[r], tx->str[r + 1], 0.0f, 0) / count : 0.0f;
-    const float var = dp_norm_sum(x, outer, inner, tx->str[r], tx->str[r + 1], mean, 1) / count;
-    const float factor = 1.0f / sqrtf(var + c->epsilon);
+    dp_norm_line stats;
+    if (c->given) {
+      stats.mean = ((const float *)tm->ptr)[dp_line_at(args, tm, r, line)];
+      stats.inverse = ((const float *)ti->ptr)[dp_line_at(args, ti, r, line)];
+    } else {
+      stats = dp_norm_line_of(x, outer, inner, tx->str[r], tx->str[r + 1], c->centre, c->epsilon);
+    }
     for (int32_t o = 0; o < outer; o++) {
       const float *xr = x + o * tx->str[r], *sr = s + o * so, *br = b + o * bo;
       float *yr = y + o * ty->str[r];
       for (int32_t i = 0; i < inner; i++)
-        yr[i * ty->str[r + 1]] = (xr[i * tx->str[r + 1]] - mean) * factor * sr[i * si] + br[i * bi];
+        yr[i * ty->str[r + 1]] = (xr[i * tx->str[r + 1]] - stats.mean) * stats.inverse * sr[i * si] + br[i * bi];
     }
+  }
+}
+
+void dp_norm_stats_f32(const dp_args *args, const dp_team *team) {
+  const dp_norm_stats_cst *c = (const dp_norm_stats_cst *)args->cst;
+  const dp_tile *tx = &args->t[0];
+  const int32_t r = c->rank;
+  int32_t begin, end;
+  dp_share(team, dp_lines(args, r), &begin, &end);
+  for (int32_t line = begin; line < end; line++) {
+    const float *x = (const float *)tx->ptr + dp_line_at(args, tx, r, line);
+    const dp_norm_line stats = dp_norm_line_of(x, args->n[r], args->n[r + 1], tx->str[r], tx->str[r + 1], 1, c->epsilon);
+    ((float *)args->t[1].ptr)[dp_line_at(args, &args->t[1], r, line)] = stats.mean;
+    ((float *)args->t[2].ptr)[dp_line_at(args, &args->t[2], r, line)] = stats.inverse;
   }
 }
 

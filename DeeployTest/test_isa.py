@@ -1,4 +1,4 @@
-"""The intrinsics of dp_isa.h: their C model against numpy, and the simulated instructions against the model, result by result."""
+"""The intrinsics of dp_isa.h: their C model against numpy; the simulated instructions and the vendor's builtins against the model."""
 
 from __future__ import annotations
 
@@ -17,11 +17,13 @@ from Deeploy.simulate.gvsoc import Gvsoc, chip_sizes
 from DeeployTest.support import ROOT, why_no_gvsoc
 
 PROBE = ROOT / "DeeployTest/c/isa_probe.c"
+MOCK = ROOT / "DeeployTest/c/pulp_builtins.h"
 HEADER = ROOT / "Targets/kernels/dp_isa.h"
 INCLUDE = (f"-I{ROOT / 'Targets/kernels'}", f"-I{ROOT / 'Targets/runtime/include'}")
 WARNINGS = ("-Wall", "-Wextra", "-Werror")
 UBSAN = ("-fsanitize=undefined", "-fno-sanitize-recover=all")
 COMPILERS = [("gcc", ("-std=c11", "-O2", *UBSAN)), ("clang-19", ("-std=c11", "-O1")), ("g++", ("-x", "c++", "-O0"))]
+VENDOR = ("-D__pulp__", "-include", str(MOCK))
 
 Streams = dict[str, np.ndarray]
 Ints = np.ndarray
@@ -159,10 +161,16 @@ def test_the_vectors_cover_what_is_small(model: Streams) -> None:
         assert special in a and special in b and special in model["c"]
 
 
+def branches() -> tuple[str, str, str]:
+    """The header's parts: for XpulpV2, for the vendor's compiler, and C."""
+    xpulp, _, rest = HEADER.read_text().partition("#elif DP_ISA_BUILTINS")
+    vendor, _, model = rest.partition("#else")
+    return xpulp, vendor, model
+
+
 def test_every_intrinsic_is_probed(model: Streams) -> None:
     """Those that the header documents, has for XpulpV2, and has in C."""
-    text = HEADER.read_text()
-    xpulp, _, others = text.partition("#else")
+    xpulp, _, others = branches()
     declared = set(re.findall(r"DP_ISA_R+\(\w+, dp_(\w+),", xpulp)) | {"clip", "clipu", "pack2"}
     declared.remove("pack2_high_first")
     assert declared == {re.sub(r"_(\d+|small)$", "", name) for name in model} - {"a", "b", "c", "x"}
@@ -174,6 +182,63 @@ def test_every_intrinsic_is_probed(model: Streams) -> None:
 @pytest.mark.parametrize("compiler,flags", COMPILERS[1:], ids=[name for name, _ in COMPILERS[1:]])
 def test_compilers_agree(compiler: str, flags: tuple[str, ...], model: Streams, tmp_path: Path) -> None:
     assert_same(on_host(compiler, flags, tmp_path), model)
+
+
+# ---- the vendor's compiler, as a mock -----------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("compiler,flags", COMPILERS, ids=[name for name, _ in COMPILERS])
+def test_the_builtins_do_what_the_model_says(compiler: str, flags: tuple[str, ...], model: Streams, tmp_path: Path) -> None:
+    assert_same(on_host(compiler, (*flags, *VENDOR), tmp_path), model)
+
+
+@pytest.mark.parametrize(
+    "flags,builtins",
+    [
+        ((), False),
+        (("-D__pulp__",), True),
+        (("-D__gap9__",), True),
+        (("-D__pulp__", "-DDP_ISA_BUILTINS=0"), False),
+        (("-DDP_ISA_BUILTINS=1",), True),
+        (("-D__pulp__", "-DDP_XPULP"), False),
+    ],
+)
+def test_the_compiler_decides_for_the_builtins(flags: tuple[str, ...], builtins: bool) -> None:
+    done = subprocess.run(["gcc", "-E", *flags, *INCLUDE, "-xc", str(HEADER)], check=True, capture_output=True, text=True)
+    assert ("__builtin_pulp_" in done.stdout) == builtins
+
+
+@pytest.mark.parametrize(
+    "good,bad",
+    [
+        ("(V)a, (V)b, (int)acc", "(V)b, (V)a, (int)acc"),
+        ("dot##name((V)a, (V)b)", "dot##name((V)b, (V)a)"),
+        ("(dp_isa_v4)a, (dp_isa_v4)b", "(dp_isa_v4)b, (dp_isa_v4)a"),
+        ("(dp_isa_v4)a, (dp_isa_v4)s", "(dp_isa_v4)s, (dp_isa_v4)a"),
+        ("(int16_t)lo, (int16_t)hi", "(int16_t)hi, (int16_t)lo"),
+        ("__builtin_pulp_mac((int)a, (int)b, (int)acc)", "__builtin_pulp_mac((int)acc, (int)a, (int)b)"),
+        ("__builtin_pulp_msu((int)a, (int)b, (int)acc)", "__builtin_pulp_msu((int)acc, (int)a, (int)b)"),
+        ("dp_minu, minusi", "dp_minu, minsi"),
+        ("(int)a, (int)b); }\n/* The", "(int)b, (int)a); }\n/* The"),
+        ("-DP_ISA_TOP(n) - 1, DP_ISA_TOP(n)", "-DP_ISA_TOP(n), DP_ISA_TOP(n)"),
+        ("0, DP_ISA_TOP(n)", "DP_ISA_TOP(n), 0"),
+        ("1u << ((n) - 1)", "1u << (n)"),
+        ("(n) < 31", "(n) < 32"),
+        ("x ? (int32_t)__builtin_pulp_clb((int)x) : 0", "(int32_t)__builtin_pulp_clb((int)x)"),
+    ],
+)
+def test_a_wrong_call_of_a_builtin_is_found(good: str, bad: str, model: Streams, tmp_path: Path) -> None:
+    """By other results, or by the checks that the compiler makes too."""
+    _, vendor, _ = branches()
+    text = HEADER.read_text()
+    assert good in vendor
+    (tmp_path / "dp_isa.h").write_text(text.replace(vendor, vendor.replace(good, bad)))
+    program = tmp_path / "program"
+    subprocess.run(["gcc", "-O0", "-w", *VENDOR, f"-I{tmp_path}", *INCLUDE, str(PROBE), "-o", str(program)], check=True)
+    (tmp_path / "run").mkdir()
+    done = subprocess.run([str(program)], cwd=tmp_path / "run", timeout=60)
+    got = streams(tmp_path / "run")
+    assert done.returncode != 0 or any(first_difference(name, got, model) for name in model)
 
 
 # ---- the simulated chip -------------------------------------------------------------------------------------------------------------

@@ -14,11 +14,24 @@
  *   dp_ff1 dp_fl1(x)        index of the lowest, highest one (0: the lowest bit); 32 if x is 0
  *   dp_clb(x)               how many bits right below the sign bit equal it: 31 for -1, 0 for 1 << 30, but also 0 for 0
  *   dp_exths dp_exthz dp_extbs dp_extbz(x)   low half or byte of x, extended by its sign or by zeros
- * DP_XPULP: XpulpV2 encodings for a compiler without them. Otherwise: C, the model that defines the results; DeeployTest/test_isa.py compares
- * the two on the simulated chip. A branch for the vendor's compiler, whose builtins are these instructions, is still to come. */
+ * Three ways to get them:
+ *   DP_XPULP         if defined: XpulpV2 encodings, for a compiler without them.
+ *   DP_ISA_BUILTINS  if 1: the builtins of the GCC port for PULP and GAP. 1 by default where that compiler is seen, which defines __pulp__,
+ *                    and for GAP9 also __gap9__; -DDP_ISA_BUILTINS=0 gives C there too.
+ *   otherwise        C, the model that defines the results.
+ * DeeployTest/test_isa.py compares the encodings with the model on the simulated chip. The builtins are those of that compiler's table and
+ * patterns, but they have been compiled and run only against a mock of the table, never with the compiler itself. */
 #ifndef DP_ISA_H
 #define DP_ISA_H
 #include "dp_kernel.h"
+
+#ifndef DP_ISA_BUILTINS
+#if defined(__pulp__) || defined(__gap9__)
+#define DP_ISA_BUILTINS 1
+#else
+#define DP_ISA_BUILTINS 0
+#endif
+#endif
 
 #if defined(DP_XPULP)
 
@@ -71,6 +84,68 @@ DP_ISA_R(int32_t, dp_extbs, uint32_t, 6, 0x08)
 DP_ISA_R(uint32_t, dp_extbz, uint32_t, 7, 0x08)
 #define dp_clip(x, n) DP_ISA_CONSTANT(x, n, 1)
 #define dp_clipu(x, n) DP_ISA_CONSTANT(x, n, 2)
+
+#elif DP_ISA_BUILTINS
+
+/* Scalars of the builtins are int, also unsigned ones. Vectors are opaque: signed lanes will do for all. The accumulator comes last. */
+typedef int8_t dp_isa_v4 __attribute__((vector_size(4)));
+typedef int16_t dp_isa_v2 __attribute__((vector_size(4)));
+
+/* The compiler must know nothing about x: neither its value nor its range. Costs no instruction. */
+#define DP_ISA_HIDE(x) __asm__("" : "+r"(x))
+#define DP_ISA_DOT(T, name, V) \
+  static inline T dp_dot##name(uint32_t a, uint32_t b) { return (T)__builtin_pulp_dot##name((V)a, (V)b); } \
+  static inline T dp_sdot##name(T acc, uint32_t a, uint32_t b) { return (T)__builtin_pulp_sdot##name((V)a, (V)b, (int)acc); }
+#define DP_ISA_LANES(name) \
+  static inline uint32_t dp_##name(uint32_t a, uint32_t b) { return (uint32_t)__builtin_pulp_##name((dp_isa_v4)a, (dp_isa_v4)b); }
+#define DP_ISA_RR(T, name, builtin) \
+  static inline T name(T a, T b) { return (T)__builtin_pulp_##builtin((int)a, (int)b); }
+/* The compiler takes three of these for operations of its own whose results for 0 or INT32_MIN are undefined or other ones. */
+#define DP_ISA_R(T, name, U, builtin) \
+  static inline T name(U x) { DP_ISA_HIDE(x); T r = (T)__builtin_pulp_##builtin((int)x); DP_ISA_HIDE(r); return r; }
+
+DP_ISA_DOT(int32_t, sp4, dp_isa_v4)
+DP_ISA_DOT(uint32_t, up4, dp_isa_v4)
+DP_ISA_DOT(int32_t, usp4, dp_isa_v4)
+DP_ISA_DOT(int32_t, sp2, dp_isa_v2)
+DP_ISA_DOT(uint32_t, up2, dp_isa_v2)
+DP_ISA_DOT(int32_t, usp2, dp_isa_v2)
+DP_ISA_LANES(add4)
+DP_ISA_LANES(sub4)
+DP_ISA_LANES(min4)
+DP_ISA_LANES(max4)
+DP_ISA_LANES(maxu4)
+DP_ISA_LANES(avgu4)
+DP_ISA_RR(int32_t, dp_mins, minsi)
+DP_ISA_RR(int32_t, dp_maxs, maxsi)
+DP_ISA_RR(uint32_t, dp_minu, minusi)
+DP_ISA_RR(uint32_t, dp_maxu, maxusi)
+DP_ISA_RR(int32_t, dp_clipr, clip_r)
+DP_ISA_R(int32_t, dp_abs, int32_t, abs)
+DP_ISA_R(int32_t, dp_ff1, uint32_t, ff1)
+DP_ISA_R(int32_t, dp_fl1, uint32_t, fl1)
+DP_ISA_R(int32_t, dp_cnt, uint32_t, cnt)
+/* The instruction gives 0 for 0, but the compiler's operation 31. */
+static inline int32_t dp_clb(int32_t x) { return x ? (int32_t)__builtin_pulp_clb((int)x) : 0; }
+/* Indices that the compiler knows would take an alternative of its pattern that looks at an operand which is not there. */
+static inline uint32_t dp_shuffle4(uint32_t a, uint32_t s) {
+  DP_ISA_HIDE(s);
+  return (uint32_t)__builtin_pulp_shuffleb((dp_isa_v4)a, (dp_isa_v4)s);
+}
+static inline uint32_t dp_pack2(uint32_t lo, uint32_t hi) { return (uint32_t)__builtin_pulp_pack2((int16_t)lo, (int16_t)hi); }
+static inline int32_t dp_mac(int32_t acc, int32_t a, int32_t b) { return (int32_t)__builtin_pulp_mac((int)a, (int)b, (int)acc); }
+static inline int32_t dp_msu(int32_t acc, int32_t a, int32_t b) { return (int32_t)__builtin_pulp_msu((int)a, (int)b, (int)acc); }
+/* Extensions have no builtins: the compiler chooses the instructions by itself. */
+static inline int32_t dp_exths(uint32_t x) { return (int16_t)x; }
+static inline uint32_t dp_exthz(uint32_t x) { return (uint16_t)x; }
+static inline int32_t dp_extbs(uint32_t x) { return (int8_t)x; }
+static inline uint32_t dp_extbz(uint32_t x) { return (uint8_t)x; }
+/* The two with constant bounds do not accept those of n = 31. */
+#define DP_ISA_TOP(n) ((int)((1u << ((n) - 1)) - 1u))
+#define dp_clip(x, n) \
+  ((int32_t)((n) < 31 ? __builtin_pulp_clip((int)(x), -DP_ISA_TOP(n) - 1, DP_ISA_TOP(n)) : __builtin_pulp_clip_r((int)(x), DP_ISA_TOP(n))))
+#define dp_clipu(x, n) \
+  ((int32_t)((n) < 31 ? __builtin_pulp_clipu((int)(x), 0, DP_ISA_TOP(n)) : __builtin_pulp_clipu_r((int)(x), DP_ISA_TOP(n))))
 
 #else
 

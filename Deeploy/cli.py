@@ -44,6 +44,7 @@ def parser() -> argparse.ArgumentParser:
     report = commands.add_parser("report", help="show what a generated project stores and moves")
     report.add_argument("dir", type=Path, metavar="DIR")
     report.add_argument("--json", action="store_true", help="print one JSON object")
+    report.add_argument("--html", type=Path, metavar="FILE", help="also write it as one HTML file with a picture of each memory level")
     ops = commands.add_parser("ops", help="list the supported operators")
     ops.add_argument("--platform", metavar="P", help=f"{_PLATFORM}; only checked: the kernels are the same on every platform")
     ops.add_argument("--json", action="store_true", help="print one JSON object")
@@ -53,7 +54,12 @@ def parser() -> argparse.ArgumentParser:
 
 
 def _compile_options(command: argparse.ArgumentParser) -> None:
-    command.add_argument("model", type=Path, metavar="MODEL", help=".onnx file, or folder with network.onnx [inputs.npz outputs.npz]")
+    command.add_argument(
+        "model", type=Path, metavar="MODEL", nargs="?", help=".onnx file, or folder with network.onnx [inputs.npz outputs.npz]"
+    )
+    command.add_argument(
+        "--graph", action="append", default=[], metavar="NAME=MODEL", help="instead of MODEL, several times: graphs of one project"
+    )
     command.add_argument("--platform", required=True, metavar="P", help=_PLATFORM)
     command.add_argument("--l1", type=_bytes, metavar="N", help="bytes of L1 for tiles, scratch and accumulators")
     command.add_argument("--l2", type=_bytes, metavar="N", help="bytes of L2")
@@ -104,6 +110,24 @@ def _pairs(option: str, items: Sequence[str]) -> dict[str, str]:
     return pairs
 
 
+def _graphs(args: argparse.Namespace) -> list[Any]:
+    """The graphs of the command: MODEL alone, or those of --graph."""
+    from Deeploy.compiler import Graph, check_graphs
+
+    if bool(args.graph) == (args.model is not None):
+        raise UsageError(Problem("one MODEL is needed, or --graph NAME=MODEL for each graph of a project"))
+    if args.model is not None:
+        return [Graph(args.model)]
+    graphs = []
+    for item in args.graph:
+        name, equals, path = item.partition("=")
+        if not equals or not name or not path:
+            raise UsageError(Problem(f"--graph {item} is not of the form NAME=MODEL"))
+        graphs.append(Graph(Path(path), name))
+    check_graphs(graphs)
+    return graphs
+
+
 def _options(args: argparse.Namespace) -> Any:
     from Deeploy.compiler import Options
     from Deeploy.emit import check_prefix
@@ -152,11 +176,11 @@ def _progress() -> Callable[[str], None]:
 
 
 def _generate(args: argparse.Namespace) -> ExitCode:
-    from Deeploy.compiler import generate
     from Deeploy.report import summary_of, text_of
+    from Deeploy.stored import generate
 
     progress = _progress()
-    generate(args.model, _options(args), args.output, progress)
+    generate(_graphs(args), _options(args), args.output, progress)
     progress("")
     _print(summary_of(args.output) if args.json else text_of(args.output), args.json)
     return ExitCode.GOOD
@@ -166,17 +190,28 @@ def _run(args: argparse.Namespace) -> ExitCode:
     from Deeploy.simulate.run import RunOptions, run
 
     progress = _progress()
-    result = run(args.model, _options(args), RunOptions.of(args), progress)
+    result = run(_graphs(args), _options(args), RunOptions.of(args), progress)
     progress("")
     _print(result.json() if args.json else result.text(), args.json)
     return ExitCode.GOOD if result.good else ExitCode.VALUES_DIFFER
 
 
 def _report(args: argparse.Namespace) -> ExitCode:
-    from Deeploy.report import summary_of, text_of
+    from Deeploy.report import html_of, summary_of, text_of
 
+    if args.html is not None:
+        _write(args.html, html_of(args.dir))
     _print(summary_of(args.dir) if args.json else text_of(args.dir), args.json)
     return ExitCode.GOOD
+
+
+def _write(path: Path, text: str) -> None:
+    """Writes a file that the user asked for. Raises UsageError."""
+    try:
+        path.write_text(text, encoding="utf-8")
+    except OSError as error:
+        what = f"'{path}' cannot be written"
+        raise UsageError(Problem(what, error.strerror or str(error), "give a file in a folder that exists and can be written")) from None
 
 
 def _ops(args: argparse.Namespace) -> ExitCode:

@@ -2,18 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
-import numpy as np
-
 from Deeploy import operators, passes
-from Deeploy.emit import EmitOptions, Manifest, emit
+from Deeploy.emit import EmitOptions, Manifest, Script, emit
 from Deeploy.errors import Problem, UsageError
-from Deeploy.frontend import Model, load, load_inputs
-from Deeploy.lower import lower
-from Deeploy.plan import Plan, PlanOptions, plan
+from Deeploy.frontend import Model, bind_state, load
+from Deeploy.lower import Store, lower
+from Deeploy.plan import Plan, PlanOptions, plan_programs
 from Deeploy.platform import Platform
 from Deeploy.platform import load as load_platform
 from Deeploy.program.dtypes import DType
@@ -41,61 +39,121 @@ class Options:
     dump: Path | None = None
 
 
+@dataclass(frozen=True)
+class Graph:
+    """One network of a project. name: of its program, in its C functions and identifiers; "" for a project of one graph without a name."""
+
+    path: Path
+    name: str = ""
+
+    @property
+    def program(self) -> str:
+        return self.name or "network"
+
+
+def check_graphs(graphs: Sequence[Graph]) -> None:
+    """Raises UsageError for names that cannot tell the programs of a project apart."""
+    seen: set[str] = set()
+    for graph in graphs:
+        name = graph.name
+        if not name.isidentifier() or not name.isascii() or len(name) > 16:
+            remedy = "use up to 16 letters, digits and _, a letter first"
+            raise UsageError(Problem(f"--graph {name}={graph.path}: '{name}' cannot be part of C names", remedy=remedy))
+        if name.lower() in seen:
+            raise UsageError(Problem(f"two graphs are called '{name}'"))
+        seen.add(name.lower())
+
+
 @dataclass
 class Compiled:
-    """A compiled project, ready to be emitted. `model` is the graph after all passes: its nodes are what the steps come from."""
+    """A compiled project, ready to be emitted. models: the graphs after all passes, one per program: their nodes are what the steps come
+    from."""
 
     options: Options
+    graphs: tuple[Graph, ...]
     platform: Platform
-    model: Model
+    models: list[Model]
     project: Project
     plans: list[Plan]
 
+    @property
+    def name(self) -> str:
+        return " + ".join(model.name for model in self.models)
+
+    @property
+    def model(self) -> Model:
+        """The model of a project of one graph."""
+        (model,) = self.models
+        return model
+
 
 def compile_model(path: Path, options: Options, progress: Callable[[str], None] = lambda stage: None) -> Compiled:
-    """Compiles the model at `path`. `progress` is told each stage. Raises DeeployError."""
+    """Compiles the model at `path`, alone in its project. Raises DeeployError."""
+    return compile_graphs([Graph(path)], options, progress)
+
+
+def compile_graphs(graphs: Sequence[Graph], options: Options, progress: Callable[[str], None] = lambda stage: None) -> Compiled:
+    """Compiles graphs to the programs of one project. `progress` is told each stage. Raises DeeployError."""
     operators.load_all()
     platform = load_platform(options.platform).with_overrides(l2=options.l2, l3=options.l3, cores=options.cores)
     progress("reading the model")
-    model = load(path, input_types=options.input_types, dims=options.dims)
+    models = load_graphs(graphs, options)
     progress("rewriting the graph")
-    passes.run_all(model, expand=options.expand_constants)
+    for model in models:
+        passes.run_all(model, expand=options.expand_constants)
     progress("lowering")
-    program = lower(model)
-    verify(program)
-    _dump(options, "1-lowered", program)
-    project = Project([program], readers=model.readers, notes=model.notes)
+    store = Store() if any(graph.name for graph in graphs) else None
+    programs = [lower(model, graph.program, store) for model, graph in zip(models, graphs, strict=True)]
+    readers = [replace(r, program=graph.program) for model, graph in zip(models, graphs, strict=True) for r in model.readers]
+    notes = [note if store is None else f"{g.name}: {note}" for m, g in zip(models, graphs, strict=True) for note in m.notes]
+    project = Project(programs, readers=readers, notes=notes)
+    _check(options, "1-lowered", project)
     if options.share:
-        share(project, exclude=frozenset(model.source_of.get(name, name) for name in model.overridable))
-        verify(program)
-        _dump(options, "2-shared", program)
+        share(project, exclude=frozenset(model.source_of.get(name, name) for model in models for name in model.overridable))
+        _check(options, "2-shared", project)
     progress("planning")
     plan_options = PlanOptions(
         home=options.home, buffering=options.buffering, l1=options.l1, l2=options.l2, l3=options.l3, cores=options.cores
     )
-    plans = [plan(p, platform, plan_options) for p in project.programs]
-    for p in project.programs:
-        verify(p, homes=True)
-    _dump(options, "3-planned", program, plans[0])
-    return Compiled(options, platform, model, project, plans)
+    plans = plan_programs(programs, platform, plan_options)
+    _check(options, "3-planned", project, plans)
+    return Compiled(options, tuple(graphs), platform, models, project, plans)
 
 
-def _dump(options: Options, stage: str, program: Program, planned: Plan | None = None) -> None:
-    if options.dump is not None:
-        from Deeploy.program.text import describe
-
-        tiles = {id(s.step): f"outer {s.outer} inner {s.inner} order {s.order}" for s in planned.steps} if planned else {}
-        text = describe(program, tiles)
-        try:
-            options.dump.mkdir(parents=True, exist_ok=True)
-            (options.dump / f"{stage}.txt").write_text(text, encoding="utf-8")
-        except OSError as error:
-            what = f"the dump cannot be written to '{options.dump}'"
-            raise UsageError(Problem(what, error.strerror or str(error), "give --dump a folder that can be made or written")) from None
+def load_graphs(graphs: Sequence[Graph], options: Options) -> list[Model]:
+    """The models as loaded, with what they know of each other: what one graph updates is state of all. Raises DeeployError."""
+    models = []
+    for graph in graphs:
+        models.append(load(graph.path, input_types=options.input_types, dims=options.dims))
+    if len(models) > 1:
+        bind_state(models, [graph.name for graph in graphs])
+    return models
 
 
-def emit_project(compiled: Compiled, target: Path, fixtures: Mapping[str, np.ndarray], *, observe: bool) -> Manifest:
-    """Writes the compiled project to the folder `target`, whole or not at all. `fixtures`: input arrays by ONNX name."""
+def _check(options: Options, stage: str, project: Project, plans: Sequence[Plan] | None = None) -> None:
+    """Verifies every program after a stage, and writes it where --dump says."""
+    for index, program in enumerate(project.programs):
+        verify(program, homes=plans is not None)
+        if options.dump is not None:
+            name = stage if len(project.programs) == 1 else f"{program.name}-{stage}"
+            _dump(options.dump, name, program, None if plans is None else plans[index])
+
+
+def _dump(folder: Path, stage: str, program: Program, planned: Plan | None) -> None:
+    from Deeploy.program.text import describe
+
+    tiles = {id(s.step): f"outer {s.outer} inner {s.inner} order {s.order}" for s in planned.steps} if planned else {}
+    text = describe(program, tiles)
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        (folder / f"{stage}.txt").write_text(text, encoding="utf-8")
+    except OSError as error:
+        what = f"the dump cannot be written to '{folder}'"
+        raise UsageError(Problem(what, error.strerror or str(error), "give --dump a folder that can be made or written")) from None
+
+
+def emit_project(compiled: Compiled, target: Path, script: Script, *, observe: bool) -> Manifest:
+    """Writes the compiled project to the folder `target`, whole or not at all. `script`: what main.c does."""
     options = compiled.options
     settings = {
         "l1": options.l1,
@@ -109,17 +167,6 @@ def emit_project(compiled: Compiled, target: Path, fixtures: Mapping[str, np.nda
         "input_types": {name: str(dtype) for name, dtype in options.input_types.items()},
         "dims": dict(options.dims),
     }
-    emit_options = EmitOptions(
-        prefix=options.prefix, share=options.share, observe=observe, model_sha256=compiled.model.sha256, settings=settings
-    )
-    return emit(compiled.project, compiled.plans, compiled.platform, emit_options, fixtures, target)
-
-
-def generate(path: Path, options: Options, target: Path, progress: Callable[[str], None] = lambda stage: None) -> Manifest:
-    """`deeploy generate`: compiles the model and writes the project, with the stored inputs beside the model as fixtures."""
-    compiled = compile_model(path, options, progress)
-    fixtures: dict[str, np.ndarray] = {}
-    if path.is_dir() and (path / "inputs.npz").exists():
-        fixtures = dict(zip((v.name for v in compiled.model.graph.inputs), load_inputs(path, compiled.model), strict=True))
-    progress("emitting")
-    return emit_project(compiled, target, fixtures, observe=False)
+    sha256 = "+".join(model.sha256 for model in compiled.models)
+    emit_options = EmitOptions(prefix=options.prefix, share=options.share, observe=observe, model_sha256=sha256, settings=settings)
+    return emit(compiled.project, compiled.plans, compiled.platform, emit_options, script, target)

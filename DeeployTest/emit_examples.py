@@ -9,7 +9,7 @@ from pathlib import Path
 
 import numpy as np
 
-from Deeploy.emit import EmitOptions, Manifest, emit
+from Deeploy.emit import Call, EmitOptions, Manifest, Script, emit
 from Deeploy.plan.result import Arena, Block, LevelUse, Placement, Plan, StepCost, StepPlan, TileBuffers
 from Deeploy.platform import load
 from Deeploy.program.dtypes import FLOAT32, INT8, INT32, DType
@@ -69,6 +69,10 @@ class Example:
     @property
     def program(self) -> Program:
         return self.project.programs[0]
+
+    @property
+    def script(self) -> Script:
+        return Script((Call(0, self.fixtures),))
 
 
 def example(seed: int = 0, shared: bool = True) -> Example:
@@ -177,10 +181,10 @@ def _largest(step: Step, operand: Operand, tile: Sequence[int]) -> int:
     return largest * operand.tensor.dtype.size
 
 
-def write(example_: Example, plan: Plan, folder: Path, **options: object) -> Manifest:
-    """Emits the example."""
+def write(example_: Example, plan: Plan, folder: Path, script: Script | None = None, **options: object) -> Manifest:
+    """Emits the example; main.c runs it once with its fixtures unless `script` says something else."""
     settings = EmitOptions(kernel_path=(KERNELS,), **options)  # type: ignore[arg-type]
-    return emit(example_.project, [plan], load("gap9"), settings, example_.fixtures, folder)
+    return emit(example_.project, [plan], load("gap9"), settings, script or example_.script, folder)
 
 
 def stateful() -> Example:

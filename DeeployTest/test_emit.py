@@ -13,7 +13,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from Deeploy.emit import EmitOptions, emit, literals, read_manifest
+from Deeploy.emit import Call, EmitOptions, Script, emit, literals, read_manifest
 from Deeploy.emit.folder import write_folder
 from Deeploy.errors import DefectError, UsageError
 from Deeploy.platform import load
@@ -206,14 +206,16 @@ int main(void) {
 @pytest.mark.parametrize("copies", [1, 2])
 @pytest.mark.parametrize("level", [Level.L2, Level.L3])
 def test_state(tmp_path: Path, level: Level, copies: int) -> None:
-    """State is kept between runs, is loaded again by Init, and is never shared by content; its file is."""
+    """State is kept between calls, begins anew in every round and process, and is never shared by content; its file is."""
     project = stateful()
     plan = naive_plan(project.program, level, {"Update": (8,), "Blend": (9,)}, {"Update": (5,), "Blend": (4,)}, copies)
-    write(project, plan, tmp_path / "project")
+    write(project, plan, tmp_path / "project", Script((Call(0, project.fixtures, ()), Call(0))))
     binary = build(tmp_path / "project", CheckMode.LAZY)
-    for _ in range(2):
-        run_program(binary, CheckMode.LAZY, arguments=["2"], folder=tmp_path, files=tmp_path / "project" / "hex")
-        check_outputs(project, tmp_path)
+    for rounds in ("1", "2"):
+        run_program(binary, CheckMode.LAZY, arguments=[rounds], folder=tmp_path, files=tmp_path / "project" / "hex")
+        for k, expected in enumerate(project.expected):
+            got = np.fromfile(tmp_path / f"output_1_{k}.bin", np.float32)
+            np.testing.assert_allclose(got, expected, rtol=1e-5, atol=1e-6)
     text = (tmp_path / "project" / "Network.c").read_text()
     assert len(re.findall(r"load_file_to_(?:ram|l2)\(", text)) == 2
     assert len(list((tmp_path / "project" / "hex").glob("*.hex"))) == 2
@@ -229,8 +231,7 @@ def test_trace(tmp_path: Path, seed: str | None) -> None:
     environment = {"DP_TRACE": "trace.bin"} if seed is None else {"DP_TRACE": "trace.bin", "DP_RANDOM": seed}
     hex_folder = tmp_path / "project" / "hex"
     run_program(binary, CheckMode.LAZY, arguments=["2"], folder=tmp_path, files=hex_folder, environment=environment)
-    program = read_manifest(tmp_path / "project").programs[0]
-    traces = list(step_traces(tmp_path / "trace.bin", program))
+    traces = list(step_traces(tmp_path / "trace.bin", read_manifest(tmp_path / "project")))
     assert [(t.round, t.step) for t in traces] == [(r, s) for r in (1, 2) for s in range(5)]
     weights = next(c.value() for c in project.program.constants if c.name == "w1")
     for t in traces:
@@ -444,16 +445,17 @@ def test_refusals(tmp_path: Path) -> None:
     plan = naive_plan(project.program, Level.L2, {}, {})
     platform = load("gap9")
     with pytest.raises(UsageError, match="prefix"):
-        emit(project.project, [plan], platform, EmitOptions(prefix="a-b"), {}, tmp_path / "p")
+        emit(project.project, [plan], platform, EmitOptions(prefix="a-b"), Script(), tmp_path / "p")
     for prefix in ("dp", "DP", "Dp", "dp_net", "DP_x"):
         with pytest.raises(UsageError, match="runtime's own"):
-            emit(project.project, [plan], platform, EmitOptions(prefix=prefix), {}, tmp_path / "p")
+            emit(project.project, [plan], platform, EmitOptions(prefix=prefix), Script(), tmp_path / "p")
     with pytest.raises(UsageError, match="does not fit"):
-        emit(project.project, [plan], platform, EmitOptions(kernel_path=(KERNELS,)), {"x": np.full((13, 10), 200)}, tmp_path / "p")
+        script = Script((Call(0, {"x": np.full((13, 10), 200)}),))
+        emit(project.project, [plan], platform, EmitOptions(kernel_path=(KERNELS,)), script, tmp_path / "p")
     assert not (tmp_path / "p").exists()
     split = naive_plan(project.program, Level.L3, {"MatMul": (6, 7, 4)}, {"MatMul": (2, 7, 4)})
     with pytest.raises(DefectError, match="outer loop"):
-        emit(project.project, [split], platform, EmitOptions(kernel_path=(KERNELS,)), {}, tmp_path / "p")
+        emit(project.project, [split], platform, EmitOptions(kernel_path=(KERNELS,)), Script(), tmp_path / "p")
 
 
 def test_literals() -> None:

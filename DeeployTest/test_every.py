@@ -64,6 +64,20 @@ def test_every_node_of_a_graph_that_moves_data_is_checked(tmp_path: Path) -> Non
     assert {"Transpose", "Reshape", "Split", "Concat", "Slice", "Tile", "Neg", "Relu", "Add"} <= {n.operator for n in nodes}
 
 
+def test_a_view_of_a_shared_constant_is_where_the_constant_is(tmp_path: Path) -> None:
+    """The constant has two readers, whose contents become one; one of them is the view alone, which no step reads."""
+    nodes = [
+        helper.make_node("MatMul", ["x", "w"], ["a"]),
+        helper.make_node("Transpose", ["w"], ["wt"], perm=[1, 0]),
+        helper.make_node("MatMul", ["a", "wt"], ["y"]),
+    ]
+    weights = np.random.default_rng(1).standard_normal((8, 8)).astype(np.float32)
+    path = save(tmp_path, nodes, {"x": [4, 8]}, {"y": [4, 8]}, {"w": weights})
+    result = run(path, Options("gap9"), RunOptions(checks="none", compare="all"))
+    assert result.good, result.text()
+    assert "Transpose" in {n.operator for n in result.modes[0].nodes if n.checked}
+
+
 def lowered(tmp_path: Path) -> tuple[object, Program]:
     operators.load_all()
     model = load(moving(tmp_path), input_types={}, dims={})

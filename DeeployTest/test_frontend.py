@@ -533,14 +533,14 @@ def test_float_network_with_whole_constants_stays_float(tmp_path: Path) -> None:
     save(tmp_path, model([ADD], {"x": [2]}, constants={"k": np.zeros(2, np.float32)}), x=np.array([1, 2]))
     result = load(tmp_path)
     assert result.values["x"].dtype is dtypes.FLOAT32 and result.values["k"].dtype is dtypes.FLOAT32
-    assert load_inputs(tmp_path, result)[0].dtype == np.float32
+    assert load_inputs(tmp_path, result)["x"].dtype == np.float32
 
 
 def test_fixtures(tmp_path: Path) -> None:
     save(tmp_path, _integer_model(np.ones((2, 2), np.float32), np.float32([3])), a=np.array([[1.0, 2.0]]), b=np.zeros(1))
     np.savez(tmp_path / "outputs.npz", y=np.array([[1.0, 2.0]]))
     result = load(tmp_path)
-    (array,) = load_inputs(tmp_path, result)
+    (array,) = load_inputs(tmp_path, result).values()
     assert array.dtype == np.int8 and array.tolist() == [[1, 2]]
     (golden,) = load_outputs(tmp_path, result)
     assert golden.dtype == np.int8 and golden.tolist() == [[1, 2]]
@@ -579,4 +579,4 @@ def test_unreadable_fixtures(tmp_path: Path) -> None:
         with pytest.raises(UsageError, match="not an npz archive, or it is damaged"):
             load_inputs(tmp_path, result)
     np.savez(tmp_path / "inputs.npz", z=np.full(2, 1.0), x=np.full(2, 2.0))
-    assert [a.tolist() for a in load_inputs(tmp_path, result)] == [[2, 2], [1, 1]]  # by name where all names are there
+    assert [a.tolist() for a in load_inputs(tmp_path, result).values()] == [[2, 2], [1, 1]]  # by name where all names are there

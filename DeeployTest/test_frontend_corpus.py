@@ -49,7 +49,7 @@ def test_models(name: str) -> None:
     for declared, tensor in zip(proto.graph.output, model.graph.outputs, strict=True):
         shape = [d.dim_value for d in declared.type.tensor_type.shape.dim]
         assert list(model.values[tensor.name].shape) == shape
-    inputs, outputs = load_inputs(folder, model), load_outputs(folder, model)
+    inputs, outputs = list(load_inputs(folder, model).values()), load_outputs(folder, model)
     for array, tensor in zip(inputs, model.graph.inputs, strict=True):
         assert array.dtype == model.values[tensor.name].dtype.numpy
     for array, tensor in zip(outputs, model.graph.outputs, strict=True):

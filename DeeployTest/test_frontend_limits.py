@@ -18,7 +18,7 @@ from Deeploy.frontend import load, load_inputs
 from Deeploy.lower import lower
 from Deeploy.plan import PlanOptions, plan
 from Deeploy.platform import load as load_platform
-from Deeploy.simulate.oracle import evaluate
+from Deeploy.simulate.evaluate import evaluate
 
 NODE = helper.make_node
 
@@ -124,7 +124,7 @@ def test_outputs_known_at_compile_time(tmp_path: Path, nodes: list[onnx.NodeProt
     program = lower(model)
     plan(program, load_platform("gap9"))
     x = np.arange(6, dtype=np.float32).reshape(2, 3)
-    y, z = evaluate(model, [x])
+    (y, z), _ = evaluate(model, {model.graph.inputs[0].name: x}, {})
     assert y.dtype == np.int64 and np.array_equal(y, expected) and np.array_equal(z, x + np.sum(expected))
     assert len(program.outputs) == 2
 
@@ -155,7 +155,7 @@ def test_stored_inputs_beyond_float32(tmp_path: Path, recwarn: pytest.WarningsRe
     with pytest.raises(UsageError, match="'x' has values beyond the range of float32"):
         load_inputs(tmp_path, model)
     np.savez(tmp_path / "inputs.npz", x=np.array([np.inf, np.nan]))
-    assert load_inputs(tmp_path, model)[0][0] == np.inf
+    assert load_inputs(tmp_path, model)["x"][0] == np.inf
     assert not recwarn.list
 
 
@@ -163,7 +163,7 @@ def test_references_and_folding_do_not_warn(tmp_path: Path, recwarn: pytest.Warn
     nodes = [NODE("Div", ["k", "l"], ["d"], "d"), NODE("Exp", ["x"], ["e"], "e"), NODE("Sub", ["e", "d"], ["y"], "s")]
     save(tmp_path, nodes, {"x": [2]}, {"k": np.float32([1, 1e38]), "l": np.float32([0, 1e-30])})
     model = load(tmp_path)
-    evaluate(model, [np.float32([1000, np.inf])])
+    evaluate(model, {"x": np.float32([1000, np.inf])}, {})
     passes.run_all(model)
     assert not recwarn.list
 

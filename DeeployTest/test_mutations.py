@@ -19,6 +19,7 @@ import numpy as np
 import pytest
 
 from Deeploy.compiler import Compiled, Options, compile_model, emit_project
+from Deeploy.emit import Call, Script
 from Deeploy.errors import RunError
 from Deeploy.frontend import load_inputs
 from Deeploy.plan.result import Plan, StepPlan, TileBuffers
@@ -184,8 +185,7 @@ def generate(name: str, folder: Path, home: str, replan: Callable[[Plan], None] 
     compiled = compile_model(MODEL, Options("gap9", l1=900, home=home, buffering="single"))
     if replan is not None:
         replan(compiled.plans[0])
-    names = [v.name for v in compiled.model.graph.inputs]
-    emit_project(compiled, folder, dict(zip(names, load_inputs(MODEL, compiled.model), strict=True)), observe=False)
+    emit_project(compiled, folder, Script((Call(0, load_inputs(MODEL, compiled.model)),)), observe=False)
     texts = {"Network.c": folder / "Network.c", "dp_step.c": targets_dir() / "runtime" / "common" / "dp_step.c"}
     project = Project(name, compiled, folder, {name: Text(path.read_text()) for name, path in texts.items()})
     for i in range(len(project.steps)):

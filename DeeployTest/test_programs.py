@@ -47,7 +47,7 @@ def interpret(program: Program, inputs: list[np.ndarray], rng: np.random.Generat
 def check(folder: Path, *, seeds: tuple[int | None, ...]) -> None:
     operators.load_all()
     model = load(folder, input_types={}, dims={})
-    inputs, goldens = load_inputs(folder, model), load_outputs(folder, model)
+    inputs, goldens = list(load_inputs(folder, model).values()), load_outputs(folder, model)
     passes.run_all(model)
     program = lower(model)
     share(Project([program]))

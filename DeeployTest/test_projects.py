@@ -14,10 +14,12 @@ import numpy as np
 import pytest
 from onnx import TensorProto, helper, numpy_helper
 
-from Deeploy.compiler import Options, compile_model, emit_project, generate
+from Deeploy.compiler import Graph, Options, compile_model, emit_project
+from Deeploy.emit import Script
 from Deeploy.frontend import load_inputs
 from Deeploy.report import l3_of
 from Deeploy.simulate.host import CheckMode, HostBuilder, run_program
+from Deeploy.stored import generate
 from DeeployTest.support import CORPUS, MODELS, NETWORKS, needs_corpus
 
 OPTIONS = Options("gap9", home="L3")
@@ -33,7 +35,7 @@ LIMITS = {
 
 
 def project(model: Path, folder: Path, **changes: Any) -> Path:
-    generate(model, dataclasses.replace(OPTIONS, **changes), folder)
+    generate([Graph(model)], dataclasses.replace(OPTIONS, **changes), folder)
     return folder
 
 
@@ -146,7 +148,7 @@ def test_two_runs_give_the_same_bytes(tmp_path: Path, name: str) -> None:
 def test_generated_code_compiles_everywhere(tmp_path: Path, compiler: str, name: str) -> None:
     if shutil.which(compiler) is None:
         pytest.skip(f"{compiler} is not installed")
-    emit_project(compile_model(NETWORKS / name, OPTIONS), tmp_path / "p", {}, observe=True)
+    emit_project(compile_model(NETWORKS / name, OPTIONS), tmp_path / "p", Script(), observe=True)
     folder = tmp_path / "p"
     language = ["-x", "c++", "-std=c++17"] if "++" in compiler else ["-std=c11"]
     includes = [f"-I{folder / d}" for d in (".", "deeploy/include", "deeploy/kernels", "deeploy/host")]
@@ -207,11 +209,11 @@ def test_two_networks_in_one_program(tmp_path: Path, check: CheckMode, home: str
     for prefix, name in (("A", "quant_cnn"), ("B", "attention")):
         options = dataclasses.replace(OPTIONS, home=home, prefix=prefix)
         compiled = compile_model(NETWORKS / name, options)
-        emit_project(compiled, tmp_path / prefix, {}, observe=False)
+        emit_project(compiled, tmp_path / prefix, Script(), observe=False)
         l3, _ = l3_of(tmp_path / prefix)
         storages += l3["stored"]["allocations"]
         program = compiled.project.programs[0]
-        (array,) = load_inputs(NETWORKS / name, compiled.model)
+        (array,) = load_inputs(NETWORKS / name, compiled.model).values()
         array.astype(program.inputs[0].dtype.numpy).tofile(files / f"input_{prefix.lower()}.bin")
         for file in (tmp_path / prefix / "hex").iterdir():
             shutil.copy(file, files / file.name)

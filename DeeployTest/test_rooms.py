@@ -25,14 +25,16 @@ ROOMS = (
     "emit",
     "report",
     "compiler",
+    "stored",
     "simulate",
     "tune",
     "cli",
 )
 """A room imports only from itself and from rooms before it.
 
-`compiler` chains the stages up to `emit`, so it comes after them; a simulation and a tuning begin by compiling. `report` comes before
-`simulate`, although it is about finished projects, because `run` shows the report's L3 figures beside its own.
+`compiler` chains the stages up to `emit`, so it comes after them; `stored` adds what lies beside the models; simulation and tuning begin
+by compiling. `report` comes before `simulate`, although it is about finished projects, because `run` shows the report's L3 figures beside
+its own.
 """
 
 LAST = "__main__"

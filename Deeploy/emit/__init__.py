@@ -2,5 +2,6 @@
 
 from Deeploy.emit.emitter import EmitOptions, check_prefix, emit
 from Deeploy.emit.manifest import Manifest, read_manifest
+from Deeploy.emit.script import Call, Script
 
-__all__ = ["EmitOptions", "Manifest", "check_prefix", "emit", "read_manifest"]
+__all__ = ["Call", "EmitOptions", "Manifest", "Script", "check_prefix", "emit", "read_manifest"]

@@ -4,28 +4,30 @@ from __future__ import annotations
 
 import dataclasses
 import hashlib
-from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from Deeploy import __version__
-from Deeploy.emit.layout import Layout, has_pointer, home
+from Deeploy.emit.layout import Layout, ProgramLayout, has_pointer, home
 from Deeploy.emit.manifest import (
     FORMAT,
     TOOL,
     AliasEntry,
     ArenaEntry,
+    CallEntry,
     CostEntry,
     Manifest,
     NotSharedEntry,
     OperandEntry,
     ProgramEntry,
     ReaderEntry,
+    StateEntry,
     StepEntry,
     StorageEntry,
     TensorEntry,
     UseEntry,
 )
-from Deeploy.plan.result import Plan, StepPlan
+from Deeploy.emit.script import ScriptFiles
+from Deeploy.plan.result import StepPlan
 from Deeploy.platform import Platform
 from Deeploy.program.program import Project
 from Deeploy.program.step import AxisKind
@@ -35,20 +37,8 @@ if TYPE_CHECKING:
     from Deeploy.emit.emitter import EmitOptions
 
 
-def describe(project: Project, plan: Plan, platform: Platform, layout: Layout, options: EmitOptions, fixtures: Sequence[str]) -> Manifest:
+def describe(project: Project, platform: Platform, layout: Layout, options: EmitOptions, given: ScriptFiles) -> Manifest:
     """The manifest; the list of kernel files is still empty."""
-    program = plan.program
-    entry = ProgramEntry(
-        name=program.name,
-        inputs=[t.name for t in program.inputs],
-        fixtures=list(fixtures),
-        outputs=[t.name for t in program.outputs],
-        state=[t.name for t in program.state],
-        tensors=[_tensor(t) for t in layout.tensors],
-        steps=[_step(s) for s in plan.steps],
-        arenas=[ArenaEntry(level.name, plan.arenas[level].size, plan.arenas[level].bound) for level in Level if level in plan.arenas],
-        use=[UseEntry(u.level.name, u.given, u.constants, u.arena, u.reserved) for u in plan.use],
-    )
     return Manifest(
         format=FORMAT,
         tool=TOOL,
@@ -58,12 +48,32 @@ def describe(project: Project, plan: Plan, platform: Platform, layout: Layout, o
         model_sha256=options.model_sha256,
         platform=platform.name,
         kernels=[],
-        programs=[entry],
-        storages=_storages(plan, layout),
+        programs=[_program(p) for p in layout.programs],
+        state=[
+            StateEntry(t.name, t.source, t.storage.name, t.storage.content is None, file)
+            for t, file in zip(layout.state, given.state, strict=True)
+        ],
+        calls=[CallEntry(c.program, list(c.files), list(c.outputs)) for c in given.calls],
+        storages=_storages(layout),
         aliases=[AliasEntry(t.name, o.tensors[0].name) for o in layout.owned for t in o.tensors[1:]],
-        readers=[ReaderEntry(r.node, r.slot, r.tensor, r.bytes, r.content) for r in project.readers],
+        readers=[ReaderEntry(r.program, r.node, r.slot, r.tensor, r.bytes, r.content) for r in project.readers],
         not_shared=[NotSharedEntry(n.tensor, n.twin, n.reason) for n in project.not_shared],
         notes=list(project.notes),
+    )
+
+
+def _program(layout: ProgramLayout) -> ProgramEntry:
+    program, plan = layout.program, layout.plan
+    return ProgramEntry(
+        name=program.name,
+        base=layout.base,
+        inputs=[t.name for t in program.inputs],
+        outputs=[t.name for t in program.outputs],
+        state=[t.name for t in program.state],
+        tensors=[_tensor(t) for t in layout.tensors],
+        steps=[_step(s) for s in plan.steps],
+        arenas=[ArenaEntry(level.name, plan.arenas[level].size, plan.arenas[level].bound) for level in Level if level in plan.arenas],
+        use=[UseEntry(u.level.name, u.given, u.constants, u.arena, u.reserved) for u in plan.use],
     )
 
 
@@ -85,16 +95,17 @@ def _tensor(t: Tensor) -> TensorEntry:
     )
 
 
-def _storages(plan: Plan, layout: Layout) -> list[StorageEntry]:
+def _storages(layout: Layout) -> list[StorageEntry]:
     owned = {id(o.storage): o for o in layout.owned}
-    placements = {id(p.storage): p for a in plan.arenas.values() for p in a.placements}
+    placements = {id(q.storage): q for p in layout.programs for a in p.plan.arenas.values() for q in a.placements}
+    kept = {id(t.storage): b for b in layout.kept for t in b.tensors}
     seen: dict[int, Storage] = {}
     for tensor in layout.tensors:
         if has_pointer(tensor):
             seen.setdefault(id(tensor.storage), tensor.storage)
     entries = []
     for key, s in seen.items():
-        mine, place = owned.get(key), placements.get(key)
+        mine, place, behind = owned.get(key), placements.get(key), kept.get(key)
         entries.append(
             StorageEntry(
                 name=s.name,
@@ -106,7 +117,7 @@ def _storages(plan: Plan, layout: Layout) -> list[StorageEntry]:
                 file=mine.file if mine else "",
                 content=hashlib.sha256(s.content).hexdigest() if s.content else "",
                 members=[t.name for t in mine.tensors] if mine else list(s.members),
-                offset=place.offset if place else None,
+                offset=place.offset if place else behind.offset if behind else None,
                 first=place.first if place else None,
                 last=place.last if place else None,
             )
@@ -125,8 +136,10 @@ def _step(plan: StepPlan) -> StepEntry:
                 home=home(o.tensor.storage).name if has_pointer(o.tensor) else "immediate",
                 l1_bytes=near.bytes if near else None,
                 l1_copies=near.copies if near else None,
+                l1_offsets=list(near.offsets) if near else None,
                 l2_bytes=far.bytes if far else None,
                 l2_copies=far.copies if far else None,
+                l2_offsets=list(far.offsets) if far else None,
             )
         )
     return StepEntry(
@@ -143,7 +156,9 @@ def _step(plan: StepPlan) -> StepEntry:
         kernels=[c.kernel.symbol for c in step.calls],
         cores=plan.cores,
         accumulator=plan.accumulator.bytes if plan.accumulator else 0,
+        accumulator_offset=plan.accumulator.offset if plan.accumulator else None,
         scratch=plan.scratch.bytes if plan.scratch else 0,
+        scratch_offset=plan.scratch.offset if plan.scratch else None,
         macs=int(step.macs),
         cost=CostEntry(**{f.name: int(getattr(plan.cost, f.name)) for f in dataclasses.fields(CostEntry)}),
     )

@@ -26,7 +26,7 @@ STALE_SECONDS = 86400
 _FOLDERS = frozenset({"hex", "deeploy", *(f"deeploy/{part}" for part in ("include", "common", "host", "kernels"))})
 _FILES = re.compile(
     r"Network\.[ch]|main\.c|Observe\.c|Makefile|deeploy\.json|hex/[^/]+\.hex|deeploy/\w+/[^/]+\.[ch]"
-    r"|network|output_\d+\.bin|trace\.bin"  # made by the Makefile, and by running what it makes
+    r"|network|(output|state)_\d+(_\d+)?\.bin|trace\.bin"  # made by the Makefile, and by running what it makes
 )
 _INCLUDE = re.compile(r'^\s*#\s*include\s+"([^"]+)"', re.M)
 

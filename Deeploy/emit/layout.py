@@ -10,11 +10,15 @@ import hashlib
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 
+from Deeploy.emit.script import project_state
 from Deeploy.errors import DefectError
 from Deeploy.plan.result import Arena, Placement, Plan
-from Deeploy.program.program import Program
+from Deeploy.program.program import Program, Project
 from Deeploy.program.step import Access
-from Deeploy.program.tensor import ConstantBuffer, Level, Role, Storage, Tensor
+from Deeploy.program.tensor import ConstantBuffer, Level, Role, Storage, Tensor, VariableBuffer
+
+KEPT_ALIGNMENT = 8
+"""Of state behind an arena, bytes: what any transfer and any type may want."""
 
 
 def pointer(tensor: Tensor) -> str:
@@ -64,13 +68,42 @@ class Buffer:
 
 
 @dataclass
-class Layout:
-    """Everything above for one program."""
+class ProgramLayout:
+    """One program. index: in the project; base: number of its first step among the steps of all programs."""
 
-    program: Program
+    index: int
+    base: int
+    plan: Plan
     tensors: list[Tensor]
-    owned: list[Owned]
     buffers: list[Buffer]
+
+    @property
+    def program(self) -> Program:
+        return self.plan.program
+
+    @property
+    def title(self) -> str:
+        """Behind `Run` in the name of the function that runs the steps."""
+        return self.program.suffix or "Network"
+
+
+@dataclass
+class Layout:
+    """Everything above for one project.
+
+    state: of all programs, each storage once. kept: state without initial bytes, behind the arenas. arenas: bytes per level that all
+    programs use one after the other, with `kept`.
+    """
+
+    programs: list[ProgramLayout]
+    owned: list[Owned]
+    state: list[VariableBuffer]
+    kept: list[Buffer]
+    arenas: dict[Level, int]
+
+    @property
+    def tensors(self) -> list[Tensor]:
+        return [t for p in self.programs for t in p.tensors]
 
 
 def home(storage: Storage) -> Level:
@@ -87,21 +120,50 @@ def has_pointer(tensor: Tensor) -> bool:
     return not (isinstance(tensor, ConstantBuffer) and (tensor.literal is not None or tensor.storage.size == 0))
 
 
-def lay_out(plan: Plan, share: bool) -> Layout:
-    """The layout of a planned program. share: whether equal contents are one file."""
-    program = plan.program
-    used = {id(o.tensor) for s in plan.steps for o in s.step.operands}
-    used |= {id(t) for t in [*program.inputs, *program.outputs, *program.state]}
-    known = {id(t) for t in program.tensors}
-    loose = [t for t in [*program.inputs, *program.outputs, *program.state] if id(t) not in known]
-    tensors = [t for t in [*program.tensors, *loose] if id(t) in used]
-    in_memory = [t for t in tensors if has_pointer(t)]
+def lay_out(project: Project, plans: Sequence[Plan], share: bool) -> Layout:
+    """The layout of a planned project. share: whether equal contents are one file."""
+    programs, base = [], 0
+    for index, plan in enumerate(plans):
+        tensors = _tensors(plan)
+        in_memory = [t for t in tensors if has_pointer(t)]
+        programs.append(ProgramLayout(index, base, plan, tensors, _buffers(plan, in_memory, len(plans) == 1)))
+        base += len(plan.steps)
+    in_memory = [t for p in programs for t in p.tensors if has_pointer(t)]
     owned = _owned(in_memory, share)
-    placed = {id(p.storage) for a in plan.arenas.values() for p in a.placements} | {id(o.storage) for o in owned}
+    arenas = {level: max((p.arenas[level].size for p in plans if level in p.arenas), default=0) for level in Level}
+    kept = _kept(in_memory, arenas)
+    placed = {id(p.storage) for plan in plans for a in plan.arenas.values() for p in a.placements} | {id(o.storage) for o in owned}
+    placed |= {id(t.storage) for b in kept for t in b.tensors}
     for tensor in in_memory:
         if tensor.storage.size and id(tensor.storage) not in placed:
             raise DefectError(f"storage {tensor.storage.name} of tensor {tensor.name} is in no arena")
-    return Layout(program, tensors, owned, _buffers(plan, in_memory))
+    return Layout(programs, owned, project_state(project), kept, arenas)
+
+
+def _tensors(plan: Plan) -> list[Tensor]:
+    """The tensors of a program that a step or the interface names."""
+    program = plan.program
+    named = [*program.inputs, *program.outputs, *program.state]
+    used = {id(o.tensor) for s in plan.steps for o in s.step.operands} | {id(t) for t in named}
+    known = {id(t) for t in program.tensors}
+    return [t for t in [*program.tensors, *(t for t in named if id(t) not in known)] if id(t) in used]
+
+
+def _kept(tensors: Sequence[Tensor], arenas: dict[Level, int]) -> list[Buffer]:
+    """Buffers for state without initial bytes; `arenas` grows by them."""
+    buffers: dict[int, Buffer] = {}
+    for tensor in tensors:
+        storage = tensor.storage
+        if storage.role is not Role.STATE or storage.content is not None or not storage.size:
+            continue
+        if id(storage) not in buffers:
+            level = home(storage)
+            unit = max(KEPT_ALIGNMENT, storage.alignment)
+            offset = -(-arenas[level] // unit) * unit
+            arenas[level] = offset + storage.size
+            buffers[id(storage)] = Buffer(level, offset, storage.size, 0, 0, [], kept=True)
+        buffers[id(storage)].tensors.append(tensor)
+    return list(buffers.values())
 
 
 def _owned(tensors: Iterable[Tensor], share: bool) -> list[Owned]:
@@ -140,7 +202,8 @@ def _free(name: str, taken: set[str]) -> str:
     return candidate
 
 
-def _buffers(plan: Plan, tensors: Sequence[Tensor]) -> list[Buffer]:
+def _buffers(plan: Plan, tensors: Sequence[Tensor], alone: bool) -> list[Buffer]:
+    """alone: the program is the only one, so nobody else uses its arenas between two runs."""
     pointing: dict[int, list[Tensor]] = {}
     for tensor in tensors:
         pointing.setdefault(id(tensor.storage), []).append(tensor)
@@ -158,9 +221,8 @@ def _buffers(plan: Plan, tensors: Sequence[Tensor]) -> list[Buffer]:
             buffer.tensors = [t for s in storages for t in pointing[id(s)]]
             buffer.is_input = any(id(s) in inputs for s in storages)
             buffer.is_output = any(id(s) in outputs for s in storages)
-            state = any(s.role is Role.STATE for s in storages)
-            untouched = not any(id(s) in written for s in storages) and _alone(buffer, plan, arena)
-            buffer.kept = state or (buffer.is_input and not buffer.is_output and untouched)
+            untouched = alone and not any(id(s) in written for s in storages) and _alone(buffer, plan, arena)
+            buffer.kept = buffer.is_input and not buffer.is_output and untouched
         buffers += here
     return buffers
 

@@ -17,7 +17,7 @@ from Deeploy.errors import Problem, UsageError
 
 FILE_NAME = "deeploy.json"
 TOOL = "Deeploy"
-FORMAT = 1
+FORMAT = 2
 """Version of the manifest's structure."""
 
 
@@ -68,15 +68,17 @@ class AliasEntry:
 
 @dataclass(frozen=True)
 class OperandEntry:
-    """An operand of a step and its tile buffers. l1, l2: bytes and number of copies; None if it has none there."""
+    """An operand of a step and its tile buffers. l1, l2: bytes, number of copies, their offsets in the arena; None if it has none there."""
 
     tensor: str
     access: str
     home: str
     l1_bytes: int | None
     l1_copies: int | None
+    l1_offsets: list[int] | None
     l2_bytes: int | None
     l2_copies: int | None
+    l2_offsets: list[int] | None
 
 
 @dataclass(frozen=True)
@@ -95,7 +97,8 @@ class CostEntry:
 
 @dataclass(frozen=True)
 class StepEntry:
-    """A step and its schedule: axes with sizes and tile sizes, loop order, operands with buffers, kernels, cores, L1 blocks in bytes."""
+    """A step and its schedule: axes with sizes and tile sizes, loop order, operands with buffers, kernels, cores, L1 blocks in bytes (0 and
+    no offset if it has none)."""
 
     name: str
     node: str
@@ -110,7 +113,9 @@ class StepEntry:
     kernels: list[str]
     cores: int
     accumulator: int
+    accumulator_offset: int | None
     scratch: int
+    scratch_offset: int | None
     macs: int
     cost: CostEntry
 
@@ -137,11 +142,11 @@ class UseEntry:
 
 @dataclass(frozen=True)
 class ProgramEntry:
-    """One program. inputs, outputs, state: tensor names; fixtures: file in hex/ per input, "" if the project has none for it."""
+    """One program. inputs, outputs, state: tensor names; base: number of its first step among those of all programs."""
 
     name: str
+    base: int
     inputs: list[str]
-    fixtures: list[str]
     outputs: list[str]
     state: list[str]
     tensors: list[TensorEntry]
@@ -151,9 +156,31 @@ class ProgramEntry:
 
 
 @dataclass(frozen=True)
-class ReaderEntry:
-    """A (node, slot) of the source graph that reads a constant."""
+class StateEntry:
+    """A state of the project, in the order of the C interface. tensor: its name in its first program; source: its ONNX name; storage: where
+    it is; given: the caller gives the first value; fixture: the file in hex/ that main.c gives it, "" for zeros."""
 
+    tensor: str
+    source: str
+    storage: str
+    given: bool
+    fixture: str
+
+
+@dataclass(frozen=True)
+class CallEntry:
+    """One call of main.c. program: its index; fixtures: file in hex/ per input, "" for zeros; outputs: indices of those that are kept."""
+
+    program: int
+    fixtures: list[str]
+    outputs: list[int]
+
+
+@dataclass(frozen=True)
+class ReaderEntry:
+    """A (node, slot) of the source graph of a program that reads a constant."""
+
+    program: str
     node: str
     slot: int
     tensor: str
@@ -172,7 +199,7 @@ class NotSharedEntry:
 
 @dataclass(frozen=True)
 class Manifest:
-    """Everything about an emitted project. options: as given on the command line."""
+    """Everything about an emitted project. options: as given on the command line; model_sha256: of the models, joined by +."""
 
     format: int
     tool: str
@@ -183,6 +210,8 @@ class Manifest:
     platform: str
     kernels: list[str]
     programs: list[ProgramEntry]
+    state: list[StateEntry]
+    calls: list[CallEntry]
     storages: list[StorageEntry]
     aliases: list[AliasEntry]
     readers: list[ReaderEntry]
@@ -191,6 +220,11 @@ class Manifest:
 
     def to_json(self) -> str:
         return json.dumps(dataclasses.asdict(self), indent=1, ensure_ascii=True, sort_keys=False) + "\n"
+
+    @property
+    def fixtures(self) -> set[str]:
+        """All files in hex/ that main.c gives to inputs and state."""
+        return {f for f in (*(f for c in self.calls for f in c.fixtures), *(s.fixture for s in self.state)) if f}
 
     def storage(self, name: str) -> StorageEntry:
         """The storage of that name. Raises KeyError."""
@@ -208,9 +242,13 @@ def read_manifest(folder: Path) -> Manifest:
     except (OSError, ValueError) as error:
         remedy = "give a folder that `deeploy generate` made"
         raise UsageError(Problem(f"'{folder}' has no readable {FILE_NAME}", str(error), remedy)) from None
+    other = UsageError(Problem(f"'{folder}' was made by another version", remedy="generate it again"))
     if not isinstance(data, dict) or data.get("format") != FORMAT:
-        raise UsageError(Problem(f"'{folder}' was made by another version", remedy="generate it again"))
-    return _build(Manifest, data)
+        raise other
+    try:
+        return _build(Manifest, data)
+    except (TypeError, KeyError):  # a key is missing
+        raise other from None
 
 
 def _build(kind: Any, data: Any) -> Any:

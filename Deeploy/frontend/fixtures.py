@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import re
 import zipfile
-from collections.abc import Sequence
+from collections.abc import Collection, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -19,39 +22,113 @@ if TYPE_CHECKING:
 
 INPUTS = "inputs.npz"
 OUTPUTS = "outputs.npz"
+META = frozenset({"meta_data_size", "meta_n_batches", "meta_n_accum"})
+"""Entries that make an archive that of a training graph: mini-batches that it holds, mini-batches to run (from the first again when they
+are used up), and mini-batches per update."""
+_BATCH = re.compile(r"mb\d+_|meta_")
+"""Entries beside the inputs of the first mini-batch."""
 
 
-def entries(path: Path, names: Sequence[str], *, missing_ok: bool = False) -> list[np.ndarray | None]:
-    """One array per name: by name if the file has all names, else by position; surplus entries are ignored.
+def entries(path: Path, names: Sequence[str], *, missing_ok: bool = False, state: Collection[str] = ()) -> list[np.ndarray | None]:
+    """One array per name: by name if the file has all names, or no others, else by position; surplus entries are ignored.
 
-    missing_ok: a file with fewer entries gives None for the rest. Raises UsageError if the file cannot be read or has too few entries.
+    state: names of state, which an archive may leave out by name, and that of a training graph does leave out (its accumulation buffers,
+    which start at zero): None is given for them. missing_ok: a file with fewer entries gives None for the rest.
+
+    Raises UsageError if the file cannot be read or has too few entries.
     """
+    with _opened(path) as archive:
+        training = set(archive.files) >= META
+        keys = [key for key in archive.files if not (training and _BATCH.match(key))]
+        if set(names) <= set(keys) or (set(keys) < set(names) and (missing_ok or set(names) - set(keys) <= set(state))):
+            return [_entry(path, archive, key) if key in keys else None for key in names]
+        wanted = [name for name in names if not (training and name in state)]
+        if len(keys) < len(wanted) and not missing_ok:
+            raise UsageError(Problem(f"'{path.name}' has {len(keys)} entries, but the model needs {len(wanted)}: {', '.join(wanted)}"))
+        found = {name: _entry(path, archive, key) for name, key in zip(wanted, keys, strict=False)}
+        return [found.get(name) for name in names]
+
+
+def arrays_of(path: Path) -> dict[str, np.ndarray]:
+    """All arrays of an archive. Raises UsageError if it cannot be read."""
+    with _opened(path) as archive:
+        return {key: _entry(path, archive, key) for key in archive.files}
+
+
+@contextmanager
+def _opened(path: Path) -> Iterator[Any]:
+    """The archive. Raises UsageError if it cannot be read, also for what is read from it inside."""
     try:
         with np.load(path, allow_pickle=False) as archive:
             if not hasattr(archive, "files"):
                 raise UsageError(Problem(f"'{path.name}' is not an npz archive"))
-            keys = list(names) if set(names) <= set(archive.files) else list(archive.files[: len(names)])
-            arrays: list[np.ndarray | None] = [archive[key] for key in keys]
+            yield archive
     except (OSError, ValueError, EOFError, zipfile.BadZipFile, AttributeError, TypeError) as error:
-        reason = error.strerror if isinstance(error, OSError) and error.strerror else "it is not an npz archive, or it is damaged"
-        raise UsageError(Problem(f"'{path.name}' cannot be read", why=reason)) from error
-    if len(arrays) < len(names):
-        if not missing_ok:
-            raise UsageError(Problem(f"'{path.name}' has {len(arrays)} entries, but the model needs {len(names)}: {', '.join(names)}"))
-        arrays += [None] * (len(names) - len(arrays))
-    return arrays
+        raise _unreadable(path, error) from error
 
 
-def load_inputs(folder: Path, model: Model) -> list[np.ndarray]:
-    """The stored inputs in the order of model.graph.inputs and in their storage types. Raises UsageError."""
-    arrays = entries(Path(folder) / INPUTS, model.input_names)
-    values = [model.values[tensor.name] for tensor in model.graph.inputs]
-    return [check_input(name, array, value) for name, array, value in zip(model.input_names, arrays, values, strict=True)]
+def _entry(path: Path, archive: Any, key: str) -> np.ndarray:
+    try:
+        return archive[key]
+    except (OSError, ValueError, EOFError, zipfile.BadZipFile, AttributeError, TypeError) as error:
+        raise _unreadable(path, error) from error
 
 
-def check_input(name: str, array: np.ndarray | None, value: Value) -> np.ndarray:
+def _unreadable(path: Path, error: Exception) -> UsageError:
+    reason = error.strerror if isinstance(error, OSError) and error.strerror else "it is not an npz archive, or it is damaged"
+    return UsageError(Problem(f"'{path.name}' cannot be read", why=reason))
+
+
+@dataclass(frozen=True)
+class MiniBatches:
+    """The mini-batches of a training graph. data: per mini-batch the arrays of the inputs that change, by name, in storage types;
+    per_update: mini-batches per optimizer step."""
+
+    data: tuple[dict[str, np.ndarray], ...]
+    per_update: int
+
+
+def mini_batches(folder: Path, model: Model) -> MiniBatches | None:
+    """The mini-batches stored beside a model; None if it is no folder or its archive is not a training graph's. Raises UsageError."""
+    path = Path(folder) / INPUTS
+    if not path.is_file():
+        return None
+    with _opened(path) as archive:
+        if not set(archive.files) >= META:
+            return None
+        size, count, per_update = (int(np.ravel(_entry(path, archive, f"meta_{k}"))[0]) for k in ("data_size", "n_batches", "n_accum"))
+        keys = [key for key in archive.files if not _BATCH.match(key)]
+        given = dict(zip(keys, (name for name in model.input_names if name not in model.updated), strict=False))
+        changing = [key for key in keys if f"mb1_{key}" in archive.files]
+        wanted = [{key: key if batch == 0 else f"mb{batch}_{key}" for key in changing} for batch in range(size)]
+        missing = [key for batch in wanted for key in batch.values() if key not in archive.files]
+        if missing or size < 1 or per_update < 1:
+            why = f"missing: {', '.join(missing[:4])}" if missing else "meta_data_size and meta_n_accum must be at least 1"
+            raise UsageError(Problem(f"'{path.name}' does not hold {size} mini-batches", why))
+        data = []
+        for batch in range(count):
+            arrays = {given[k]: _entry(path, archive, key) for k, key in wanted[batch % size].items()}
+            data.append({name: check_input(name, array, model.values[name]) for name, array in arrays.items()})
+        return MiniBatches(tuple(data), per_update)
+
+
+def load_inputs(folder: Path, model: Model) -> dict[str, np.ndarray]:
+    """The stored inputs by name, in their storage types: all of model.graph.inputs, and first values of state that the archive has.
+
+    Raises UsageError.
+    """
+    bound = [s.variable.name for s in model.state]
+    training = mini_batches(folder, model) is not None
+    arrays = entries(Path(folder) / INPUTS, model.input_names, state=model.updated if training else bound)
+    return {
+        name: check_input(name, array, model.values[name])
+        for name, array in zip(model.input_names, arrays, strict=True)
+        if array is not None
+    }
+
+
+def check_input(name: str, array: np.ndarray, value: Value) -> np.ndarray:
     """An input array in its storage type. Raises UsageError if shape, type or values do not go with it."""
-    assert array is not None
     where = f"{INPUTS}: input '{name}'"
     if array.shape != value.shape:
         raise UsageError(Problem(f"{where} has shape {list(array.shape)}, the model needs {list(value.shape)}"))

@@ -17,11 +17,14 @@ from Deeploy.frontend.model import Model, walk
 from Deeploy.frontend.outputs import note_outputs
 from Deeploy.frontend.schemas import check_nodes
 from Deeploy.frontend.source import Source, model_file, read
+from Deeploy.frontend.state import make_state, updated_roots
 from Deeploy.frontend.storage import input_dtypes, is_integer_format, output_problems, source_readers, store_constants
 from Deeploy.operators import base, load_all
 from Deeploy.operators.base import Operator, Value
 from Deeploy.program.dtypes import ONNX_TYPES, DType
 
+LISTED = 8
+"""Inputs of one origin up to which each has a note of its own."""
 _NO_TYPES: Mapping[str, DType] = {}
 _NO_DIMS: Mapping[str, int] = {}
 
@@ -40,7 +43,9 @@ def load(path: str | Path, *, input_types: Mapping[str, DType] = _NO_TYPES, dims
     problems = list(source.problems)
     problems += _unknown_operators(graph)
     reason = is_integer_format(graph, source.inputs, input_types)
-    stored = _stored_inputs(folder, source)
+    updated, more = updated_roots(graph)
+    problems += more
+    stored = _stored_inputs(folder, source, updated)
     readers = source_readers(graph, bool(reason))
     problems += _set_inputs(source, stored, input_types, dims, bool(reason))
     problems += output_problems(source.outputs, bool(reason))
@@ -49,6 +54,7 @@ def load(path: str | Path, *, input_types: Mapping[str, DType] = _NO_TYPES, dims
     source.notes += notes
     for node in graph.nodes:
         operator = base.find(node.op, node.domain or "")
+        _declare_outputs(node, source)
         if operator is not None:
             problems += _normalise(node, operator, source.opset)
     _name_new_constants(source)
@@ -70,10 +76,12 @@ def load(path: str | Path, *, input_types: Mapping[str, DType] = _NO_TYPES, dims
         overridable=source.overridable | {name for name, origin in origins.items() if origin in source.overridable},
         source_of=origins,
     )
-    if all(tensor.shape is not None for tensor in graph.inputs):
+    model.state, model.updated = make_state(graph, updated), updated
+    givens = [*graph.inputs, *(s.variable for s in model.state)]
+    if all(tensor.shape is not None for tensor in givens):
         problems += walk(model, lambda node, operator: _static_inputs(model, node, operator), _fallback(source, bool(reason)))
     else:
-        graph_inputs = {t.name for t in graph.inputs if t.shape is None}
+        graph_inputs = {t.name for t in givens if t.shape is None}
         assert problems, graph_inputs
     if problems:
         raise ModelError(*dict.fromkeys(problems))
@@ -84,9 +92,17 @@ def load(path: str | Path, *, input_types: Mapping[str, DType] = _NO_TYPES, dims
 
 def _forget_parameters(model: Model) -> None:
     """Drops the values of tensors that are attributes now and that no node reads any more."""
-    present = {t.name for t in (*model.graph.inputs, *model.graph.outputs)}
+    present = {t.name for t in (*model.graph.inputs, *model.graph.outputs, *(s.variable for s in model.state))}
     present.update(t.name for node in model.graph.nodes for t in (*node.inputs, *node.outputs))
     model.values = {name: value for name, value in model.values.items() if name in present}
+
+
+def _declare_outputs(node: gs.Node, source: Source) -> None:
+    """Lets the node's outputs say the shapes that the file declares: those of some gradients cannot be told from their inputs."""
+    for tensor in node.outputs:
+        declared = source.declared.get(tensor.name)
+        if declared is not None and declared.dims is not None and tensor.shape is None:
+            tensor.shape = list(declared.dims)
 
 
 def _normalise(node: gs.Node, operator: Operator, opset: int) -> list[Problem]:
@@ -114,10 +130,10 @@ def _unknown_operators(graph: gs.Graph) -> list[Problem]:
     return problems
 
 
-def _stored_inputs(folder: Path | None, source: Source) -> list[np.ndarray | None]:
+def _stored_inputs(folder: Path | None, source: Source, state: list[str]) -> list[np.ndarray | None]:
     if folder is None or not (folder / INPUTS).is_file():
         return [None] * len(source.inputs)
-    return entries(folder / INPUTS, [d.name for d in source.inputs], missing_ok=True)
+    return entries(folder / INPUTS, [d.name for d in source.inputs], missing_ok=True, state=state)
 
 
 def _set_inputs(
@@ -127,11 +143,17 @@ def _set_inputs(
     types, problems = input_dtypes(source.graph, source.inputs, input_types, stored, integers)
     shapes, more, notes = fix_dims(source.inputs, dims, [None if a is None else a.shape for a in stored])
     source.notes.extend(notes)
+    said: dict[str, list[str]] = {}
     for tensor, (dtype, origin), shape in zip(source.graph.inputs, types, shapes, strict=True):
         tensor.dtype = dtype.numpy
         if shape is not None:
             tensor.shape = list(shape)
-            source.notes.append(f"input '{tensor.name}': {dtype} {list(shape)}, {origin}")
+            said.setdefault(origin, []).append(f"'{tensor.name}': {dtype} {list(shape)}")
+    for origin, inputs in said.items():
+        shown = inputs if len(inputs) <= LISTED else inputs[: LISTED // 2]
+        source.notes += [f"input {one}, {origin}" for one in shown]
+        if len(shown) < len(inputs):
+            source.notes.append(f"and {len(inputs) - len(shown)} more inputs {origin}")
     return problems + more
 
 

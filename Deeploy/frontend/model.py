@@ -10,6 +10,8 @@ import numpy as np
 import onnx_graphsurgeon as gs
 
 from Deeploy.errors import DefectError, ModelError, Problem
+from Deeploy.frontend.order import sort_nodes
+from Deeploy.frontend.state import State
 from Deeploy.operators import base
 from Deeploy.operators.base import Node, Operator, Value, too_large
 from Deeploy.program import dtypes
@@ -32,7 +34,9 @@ class Model:
     opset:        the ai.onnx opset of the source.
     sha256:       of the file and the external data that was read.
     notes:        decisions worth telling the user.
-    input_names, output_names: the ONNX names, in the order of graph.inputs and graph.outputs.
+    state:        what is kept from call to call (see frontend/state); no graph input and no constant.
+    updated:      names of the state that this graph itself updates; other state is updated by other graphs of the project.
+    input_names, output_names: the ONNX names in the order of the source: input_names with the inputs that have become state.
     overridable:  names of constants that the source also lists as inputs (a default that a caller could override).
     expanded:     names of constants that were written out at full size on purpose (--expand-constants).
     source_of:    by name of a constant that a pass made: the name of the initializer it comes from.
@@ -46,6 +50,8 @@ class Model:
     opset: int = 0
     sha256: str = ""
     notes: list[str] = field(default_factory=list)
+    state: list[State] = field(default_factory=list)
+    updated: list[str] = field(default_factory=list)
     input_names: list[str] = field(default_factory=list)
     output_names: list[str] = field(default_factory=list)
     overridable: set[str] = field(default_factory=set)
@@ -90,32 +96,6 @@ def infer(model: Model) -> None:
                 raise DefectError(f"nothing is known of tensor '{tensor.name}' at node '{node.name}' ({node.op})")
 
 
-def sort_nodes(graph: gs.Graph) -> None:
-    """Brings the nodes into topological order; a node moves only before the first one that needs it. Raises DefectError for a cycle."""
-    producers = {id(tensor): node for node in graph.nodes for tensor in node.outputs if tensor.name}
-    done: set[int] = set()
-    active: set[int] = set()
-    order: list[gs.Node] = []
-    for root in graph.nodes:
-        stack = [root]
-        while stack:
-            node = stack[-1]
-            missing = [p for t in node.inputs if (p := producers.get(id(t))) is not None and id(p) not in done]
-            if id(node) not in done and missing:
-                active.add(id(node))
-                if any(id(p) in active for p in missing):
-                    raise DefectError(f"a cycle through node '{node.name}' ({node.op})")
-                stack.append(missing[0])
-                continue
-            if id(node) not in done:
-                done.add(id(node))
-                active.discard(id(node))
-                order.append(node)
-            stack.pop()
-    if any(a is not b for a, b in zip(order, graph.nodes, strict=True)):
-        graph.nodes[:] = order
-
-
 def walk(
     model: Model,
     prepare: Callable[[gs.Node, Operator], list[Problem]] | None = None,
@@ -129,7 +109,7 @@ def walk(
     """
     known, model.values = model.values, {}
     problems: list[Problem] = []
-    for tensor in model.graph.inputs:
+    for tensor in [*model.graph.inputs, *(s.variable for s in model.state)]:
         given = input_value(tensor)
         if fact := too_large(given.shape, given.dtype):
             problems.append(Problem(f"input '{tensor.name}' {fact}"))

@@ -12,6 +12,8 @@ from Deeploy.program.program import Program
 from Deeploy.program.step import MAX_AXES, MAX_OPERANDS, MAX_RANK, Axis, KernelCall, Operand, Step
 from Deeploy.program.tensor import ConstantBuffer, Role, Storage, Tensor, VariableBuffer, dense_strides
 
+LONGEST = 40
+"""Characters of an identifier that `counter` makes."""
 ALIGNMENT = 4
 """Of every storage, bytes: no element type needs more on a 32-bit core, and no platform asks for more for a buffer."""
 
@@ -89,7 +91,7 @@ class Builder:
 class Context:
     """`Lowering` for one node."""
 
-    def __init__(self, builder: Builder, node: Node, inputs: Sequence[Tensor | None], values: Sequence[Value]) -> None:
+    def __init__(self, builder: Builder, node: Node, inputs: Sequence[Tensor | None], values: Sequence[Value | None]) -> None:
         self.builder = builder
         self.node = node
         self._inputs = inputs
@@ -108,7 +110,9 @@ class Context:
     def output(self, index: int) -> VariableBuffer:
         tensor = self._outputs.get(index)
         if tensor is None:
-            tensor = self.builder.new_variable(self.node.outputs[index], self._values[index], Role.ACTIVATION)
+            value = self._values[index]
+            assert value is not None, f"output {index} of {self.node.name} is absent"
+            tensor = self.builder.new_variable(self.node.outputs[index], value, Role.ACTIVATION)
             self._outputs[index] = tensor
         assert isinstance(tensor, VariableBuffer)
         return tensor
@@ -181,9 +185,9 @@ class Context:
     def note(self, text: str) -> None:
         self.builder.notes.append(f"{self.node.name} ({self.node.op}): {text}")
 
-    def finish(self) -> list[Tensor]:
-        """The tensors of all outputs, after `lower`."""
-        return [self._outputs[i] if i in self._outputs else self.output(i) for i in range(len(self._values))]
+    def finish(self) -> list[Tensor | None]:
+        """The tensors of all outputs, after `lower`; None for an absent one."""
+        return [self._outputs.get(i) or (self.output(i) if value is not None else None) for i, value in enumerate(self._values)]
 
 
 def counter() -> Callable[[str], str]:
@@ -191,17 +195,20 @@ def counter() -> Callable[[str], str]:
     used: dict[str, int] = {}
 
     def unique(name: str) -> str:
-        base = "".join(c if c.isascii() and c.isalnum() else "_" for c in name).strip("_")[:40] or "t"
+        base = "".join(c if c.isascii() and c.isalnum() else "_" for c in name).strip("_")[:LONGEST] or "t"
         base = f"t_{base}" if base[0].isdigit() else base
         key = base.lower()
         number = used.get(key, 0)
         used[key] = number + 1
-        return base if number == 0 else unique(f"{base}_{number}")
+        if number == 0:
+            return base
+        suffix = f"_{number}"
+        return unique(base[: LONGEST - len(suffix)] + suffix)
 
     return unique
 
 
-def lower_node(operator: Operator, node: Node) -> tuple[Program, list[Tensor], list[Tensor | None]]:
+def lower_node(operator: Operator, node: Node) -> tuple[Program, list[Tensor | None], list[Tensor | None]]:
     """Lowers one node alone, for tests: constants of `node.inputs` become ConstantBuffers, the others graph inputs.
 
     Returns the program (steps and tensors), the output tensors and the input tensors.

@@ -1,8 +1,8 @@
 """Gives every (node, slot) that reads a constant a constant of its own.
 
 A constant that operators with different tiles read has no single feasible geometry, so each reader needs its own descriptor. Only the
-descriptor is duplicated: the copies share the array, and `sharing` later finds which bytes are equal. Views of constants (Transpose, Slice,
-Reshape, ...) that several nodes read are duplicated in the same way.
+descriptor is duplicated: the copies share the array, and `sharing` later finds which bytes are equal. A view of a constant (Transpose,
+Slice, Reshape, ...) is one reader, whoever reads the view.
 """
 
 from __future__ import annotations
@@ -12,15 +12,13 @@ from dataclasses import dataclass, field
 import onnx_graphsurgeon as gs
 
 from Deeploy.frontend.model import Model
-from Deeploy.operators.base import View
-from Deeploy.passes.edit import declaration, forget_unused, uses_of
+from Deeploy.passes.edit import forget_unused
 
 
 def _duplicateConstants(model: Model) -> None:  # the name by which users of this flow know it
     """The pass. `model.source_of` says for every copy which initializer it comes from; copies of constants that a caller may override,
     or that were written out on purpose, are listed as such, too."""
     names = _Names(set(model.values) | {n.name for n in model.graph.nodes})
-    _split_views(model, names)
     readers: dict[str, list[tuple[gs.Node, int]]] = {}
     for node in model.graph.nodes:
         for slot, tensor in enumerate(node.inputs):
@@ -64,45 +62,3 @@ def _copy(model: Model, constant: gs.Constant, names: _Names) -> gs.Constant:
         if constant.name in table:
             table.add(copy.name)
     return copy
-
-
-def _split_views(model: Model, names: _Names) -> None:
-    """Copies view nodes, last to first, so that each has one reader; a copy adds a reader to the view before it."""
-    views = _views_of_constants(model)
-    if not views:
-        return
-    readers = uses_of(model.graph).readers
-    outputs = {t.name for t in model.graph.outputs}
-    copies: dict[int, list[gs.Node]] = {}
-    for node in reversed(views):
-        tensor = node.outputs[0]
-        places = readers.get(tensor.name, [])
-        for reader, slot in places if tensor.name in outputs else places[1:]:
-            output = gs.Variable(names.copy_of(tensor.name), tensor.dtype, tensor.shape)
-            model.values[output.name] = model.values[tensor.name]
-            copy = gs.Node(node.op, names.copy_of(node.name), dict(node.attrs), list(node.inputs), [output], node.domain)
-            reader.inputs[slot] = output
-            copies.setdefault(id(node), []).append(copy)
-            for position, source in enumerate(copy.inputs):
-                if source.name:
-                    readers.setdefault(source.name, []).append((copy, position))
-    if copies:
-        model.graph.nodes[:] = [n for node in model.graph.nodes for n in (node, *copies.get(id(node), []))]
-
-
-def _views_of_constants(model: Model) -> list[gs.Node]:
-    """The nodes whose result is a view of a constant, in the order of the graph."""
-    dense: dict[str, bool] = {}  # results that are views: whether they are row-major without gaps
-    views = []
-    for node in model.graph.nodes:
-        operator = declaration(node)
-        view = View.NONE if operator is None else operator.view
-        if view is View.NONE or not node.inputs or len(node.outputs) != 1:
-            continue
-        source = node.inputs[0]
-        source_dense = True if isinstance(source, gs.Constant) else dense.get(source.name)
-        if source_dense is None or (view is View.RESHAPED and not source_dense):
-            continue
-        dense[node.outputs[0].name] = source_dense and view is not View.STRIDED
-        views.append(node)
-    return views

@@ -169,7 +169,7 @@ def bypass(uses: Uses, node: gs.Node, source: gs.Variable | gs.Constant, output:
 
 def forget_unused(model: Model) -> None:
     """Drops the values of tensors that no longer exist."""
-    alive = {t.name for t in model.graph.inputs} | {t.name for t in model.graph.outputs}
+    alive = {t.name for t in (*model.graph.inputs, *model.graph.outputs, *(s.variable for s in model.state))}
     for node in model.graph.nodes:
         alive.update(t.name for t in node.inputs)
         alive.update(t.name for t in node.outputs)

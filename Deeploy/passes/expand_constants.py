@@ -1,7 +1,7 @@
 """Writes out the constant operands of element-wise operators at the full shape of the output, as other generators store them.
 
-All of them are listed in `model.expanded`, those that have that shape already too, and are exempt from folding, merging of operators,
-literals and filling.
+Then every constant is stored as it is: all are listed in `model.expanded` and are exempt from folding, merging of operators, literals and
+filling.
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ from Deeploy.passes.edit import declaration, forget_unused, new_constant
 
 def run(model: Model) -> None:
     """The pass. Two readers of one constant at one shape read one expanded constant."""
+    model.expanded |= {t.name for node in model.graph.nodes for t in node.inputs if isinstance(t, gs.Constant)} - model.overridable
     made: dict[tuple[str, tuple[int, ...], tuple[int, ...]], gs.Constant] = {}
     for node in model.graph.nodes:
         operator = declaration(node)
@@ -25,7 +26,6 @@ def run(model: Model) -> None:
             if not isinstance(tensor, gs.Constant) or tensor.name in model.overridable:
                 continue
             if tuple(tensor.values.shape) == shape:
-                model.expanded.add(tensor.name)
                 continue
             wanted = operator.operand_shape(view, slot)
             key = (tensor.name, wanted, shape)

@@ -1,7 +1,7 @@
 """Planning: tiles, homes, buffers and arenas of a program, and the checker that proves a plan."""
 
 from Deeploy.plan.checker import check
-from Deeploy.plan.planner import PlanOptions, plan
+from Deeploy.plan.planner import PlanOptions, plan, plan_programs
 from Deeploy.plan.result import Arena, Block, LevelUse, Placement, Plan, StepCost, StepPlan, TileBuffers
 
 __all__ = [
@@ -16,4 +16,5 @@ __all__ = [
     "TileBuffers",
     "check",
     "plan",
+    "plan_programs",
 ]

@@ -22,11 +22,11 @@ class Excess:
     step: int
 
 
-def values(program: Program, platform: Platform) -> dict[Storage, float]:
+def values(programs: Iterable[Program], platform: Platform) -> dict[Storage, float]:
     """Per storage the cycles per byte that a home in L2 saves: every use costs a transfer if the home is L3."""
     dma = platform.dma_l3
     saved: dict[Storage, float] = {}
-    for step in program.steps:
+    for step in (s for program in programs for s in program.steps):
         geometry = StepGeometry(step)
         for operand, shape in zip(step.operands, geometry.operands, strict=True):
             if is_literal(operand):

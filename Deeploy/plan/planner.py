@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable
+from collections.abc import Hashable, Iterable, Sequence
 from dataclasses import dataclass, field
 
 from Deeploy.errors import DoesNotFitError, Problem, UsageError
@@ -10,7 +10,7 @@ from Deeploy.plan.arena import Layout, Request, allocate
 from Deeploy.plan.checker import check
 from Deeploy.plan.geometry import is_literal, round_up
 from Deeploy.plan.homes import Excess, next_to_move, values
-from Deeploy.plan.lifetimes import Group, InPlace, Lifetime, groups, in_arena, in_place_pairs, lifetimes
+from Deeploy.plan.lifetimes import Group, InPlace, Lifetime, groups, in_arena, in_place_pairs, lifetimes, placed_storages
 from Deeploy.plan.result import Arena, Block, LevelUse, Placement, Plan, StepPlan, TileBuffers
 from Deeploy.plan.tiling import Budget, Tiling, does_not_fit, signature, smallest_l2, tile_step
 from Deeploy.platform import Platform
@@ -51,15 +51,37 @@ each than the cores."""
 
 
 def plan(program: Program, platform: Platform, options: PlanOptions | None = None) -> Plan:
-    """The plan of a program; sets the home of every storage. The plan is checked before it is returned.
+    """The plan of a project of one program, see `plan_programs`."""
+    return plan_programs([program], platform, options)[0]
+
+
+def plan_programs(programs: Sequence[Program], platform: Platform, options: PlanOptions | None = None) -> list[Plan]:
+    """The plans of all programs of a project; sets the home of every storage. Every plan is checked.
+
+    Constants and state of all programs lie side by side; what lives within a run may use the same bytes in every program. A storage that
+    one program moves down is there for all of them, so the programs are planned again until none moves one.
 
     Raises DoesNotFitError naming step, tensor, level, bytes needed and given; DefectError if the check finds a fault of ours.
     """
     options = options or PlanOptions()
     platform = platform.with_overrides(options.l1, options.l2, options.l3, options.cores)
-    result = _Planner(program, platform, options).run()
-    check(result, platform)
-    return result
+    home = Level.L3 if options.home == "L3" else Level.L2
+    lasting: dict[Storage, None] = {}
+    for program in programs:
+        for storage in placed_storages(program):
+            storage.home = home
+            if not in_arena(storage):
+                lasting.setdefault(storage)
+    while True:
+        before = [s.home for s in lasting]
+        plans = []
+        for program in programs:
+            plans.append(_Planner(programs, program, lasting, platform, options).run(home))
+        if len(programs) == 1 or [s.home for s in lasting] == before:
+            break
+    for made in plans:
+        check(made, platform)
+    return plans
 
 
 @dataclass
@@ -72,20 +94,24 @@ class _Placed:
 
 
 class _Planner:
-    def __init__(self, program: Program, platform: Platform, options: PlanOptions) -> None:
-        self.program, self.platform, self.options = program, platform, options
+    """Plans one program. lasting: the constants and the state of all programs of the project."""
+
+    def __init__(
+        self, programs: Sequence[Program], program: Program, lasting: Iterable[Storage], platform: Platform, options: PlanOptions
+    ) -> None:
+        self.programs, self.program, self.platform, self.options = programs, program, platform, options
         self.alive: dict[Storage, Lifetime] = lifetimes(program)
+        for storage in lasting:
+            self.alive.setdefault(storage, Lifetime(0, max(0, len(program.steps) - 1)))
         self.pairs: list[InPlace] = in_place_pairs(program, self.alive)
         self.cache: dict[Hashable, Tiling] = {}
         self.least: dict[Hashable, int] = {}
         self.signatures: dict[int, tuple[tuple[bool, ...], Hashable]] = {}
         self.usable = {level: platform.levels[level].usable for level in Level}
 
-    def run(self) -> Plan:
+    def run(self, home: Level) -> Plan:
+        """The plan. home: where storages have begun."""
         self._check_l1()
-        home = Level.L3 if self.options.home == "L3" else Level.L2
-        for storage in self.alive:
-            storage.home = home
         self._check_whole(home)
         tilings, near = self._settle()
         far = self._place(Level.L3, [])
@@ -113,7 +139,7 @@ class _Planner:
                 continue
             if self.options.home != "auto":
                 raise self._l2_error(excess)
-            value = values(self.program, self.platform) if value is None else value
+            value = values(self.programs, self.platform) if value is None else value
             moving = next_to_move(self._movable(excess.step), value, excess.bytes)
             if moving is None:
                 raise self._l2_error(excess)

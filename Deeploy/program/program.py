@@ -12,6 +12,7 @@ from Deeploy.program.tensor import ConstantBuffer, Role, Storage, Tensor, Variab
 class Reader:
     """One (node, slot) of the source graph that reads an initializer or Constant, before any folding.
 
+    program: name of the program that the graph has become.
     bytes:   its content's length at the storage type.
     content: key of the bytes (hex digest), for counting distinct contents.
     """
@@ -21,22 +22,24 @@ class Reader:
     tensor: str
     bytes: int
     content: str
+    program: str = ""
 
 
 @dataclass(frozen=True)
 class Binding:
-    """Which tensors stand for the inputs and outputs of a graph node (None: an absent optional input); for checking node by node."""
+    """Which tensors stand for the inputs and outputs of a graph node (None: an absent optional one); for checking node by node."""
 
     node: str
     inputs: tuple[Tensor | None, ...]
-    outputs: tuple[Tensor, ...]
+    outputs: tuple[Tensor | None, ...]
 
 
 @dataclass
 class Program:
     """The typed form of one graph.
 
-    steps are in execution order. `tensors` holds every tensor that a step, an input or an output names.
+    steps are in execution order. `tensors` holds every tensor that a step, an input or an output names. suffix: of its C functions; ""
+    for the one program of a project.
     """
 
     name: str
@@ -46,6 +49,7 @@ class Program:
     tensors: list[Tensor] = field(default_factory=list)
     steps: list[Step] = field(default_factory=list)
     bindings: list[Binding] = field(default_factory=list)
+    suffix: str = ""
 
     @property
     def constants(self) -> list[ConstantBuffer]:

@@ -57,7 +57,7 @@ def _step(step: Step) -> list[str]:
             faults.append(f"{step.name}: {operand.tensor.name} is mapped to an axis that is not there, or backwards")
             continue
         faults += _bounds(step, operand)
-        if operand.access is Access.WRITE:
+        if operand.access is not Access.READ:
             faults += _covered_once(step, operand)
     for call in step.calls:
         if any(i >= len(step.operands) for i in call.operands) or sorted(call.axes) != list(range(axes)):

@@ -1,4 +1,4 @@
-"""The report of a project folder: as text, and as the JSON object of `deeploy report` and `deeploy generate`."""
+"""The report of a project folder: as text, as HTML, and as the JSON object of `deeploy report` and `deeploy generate`."""
 
 from __future__ import annotations
 
@@ -7,7 +7,9 @@ from pathlib import Path
 from typing import Any
 
 from Deeploy.emit.manifest import ProgramEntry, read_manifest
+from Deeploy.report.index import Index
 from Deeploy.report.l3 import level_reports
+from Deeploy.report.state import state_rows
 from Deeploy.report.tables import project_text
 
 
@@ -23,6 +25,14 @@ def text_of(folder: Path) -> str:
     return project_text(manifest, level_reports(manifest, folder))
 
 
+def html_of(folder: Path) -> str:
+    """The report as one HTML file that needs nothing else. Raises as `l3_of`."""
+    from Deeploy.report.html import project_html
+
+    manifest = read_manifest(folder)
+    return project_html(manifest, level_reports(manifest, folder))
+
+
 def summary_of(folder: Path) -> dict[str, Any]:
     """Everything about a project as one JSON object. Raises as `l3_of`."""
     manifest = read_manifest(folder)
@@ -34,6 +44,7 @@ def summary_of(folder: Path) -> dict[str, Any]:
         "model_sha256": manifest.model_sha256,
         "options": manifest.options,
         "programs": [_program(p) for p in manifest.programs],
+        "state": [dataclasses.asdict(s) for s in state_rows(Index(manifest))],
         "l3": reports["l3"].json(),
         "l2": reports["l2"].json(),
         "notes": manifest.notes,

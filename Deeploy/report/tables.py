@@ -1,20 +1,36 @@
-"""Text tables of a project: steps, memory levels, and the byte report of constants. KB are 1024 bytes."""
+"""The tables of a project: steps, memory levels, state, and the byte report of constants. KB are 1024 bytes."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
 
 from Deeploy.emit.manifest import Manifest, OperandEntry, ProgramEntry, StepEntry, TensorEntry
+from Deeploy.report.index import Index
 from Deeploy.report.l3 import Figures, LevelReport
+from Deeploy.report.markup import visible
 from Deeploy.report.recount import Count
+from Deeploy.report.state import state_rows
 
 MAX_LISTED = 12
-"""Groups, near misses and immediates that a text report lists; JSON has all."""
+"""Groups, near misses and immediates that a text report lists; JSON and HTML have all."""
+
+
+@dataclass(frozen=True)
+class Table:
+    """Cells in columns: the first `left` to the left, the others to the right."""
+
+    head: Sequence[str]
+    rows: Sequence[Sequence[object]]
+    left: int = 1
+
+    def text(self) -> str:
+        return table(self.head, self.rows, self.left)
 
 
 def table(head: Sequence[str], rows: Iterable[Sequence[object]], left: int = 1) -> str:
     """Aligned columns: the first `left` to the left, the others to the right."""
-    lines = [list(head)] + [[str(cell) for cell in row] for row in rows]
+    lines = [list(head)] + [[visible(str(cell)) for cell in row] for row in rows]
     widths = [max(len(line[c]) for line in lines) for c in range(len(head))]
     texts = []
     for line in lines:
@@ -29,7 +45,7 @@ def kilobytes(count: int) -> str:
     return f"{count / 1024:,.1f}"
 
 
-def steps_table(program: ProgramEntry) -> str:
+def steps_table(program: ProgramEntry) -> Table:
     """Per step: operator, shape and type of the result, homes, tiles, buffers, operations, estimated cycles, bytes per hop."""
     tensors = {t.name: t for t in program.tensors}
     head = ("step", "operator", "result", "home", "tile", "buffers", "MACs", "cycles", "L3>L2", "L2>L3", "L2>L1", "L1>L2")
@@ -43,7 +59,7 @@ def steps_table(program: ProgramEntry) -> str:
         sum(c.l1_to_l2 for c in costs),
     ]
     rows.append([*total, *(f"{m:,}" for m in moved)])
-    return table(head, rows, left=6)
+    return Table(head, rows, left=6)
 
 
 def _step_row(index: int, step: StepEntry, tensors: dict[str, TensorEntry]) -> list[str]:
@@ -67,7 +83,7 @@ def _buffers(operand: OperandEntry) -> str:
     return f"{operand.l1_copies}+{operand.l2_copies}" if operand.l2_copies else str(operand.l1_copies)
 
 
-def levels_table(program: ProgramEntry) -> str:
+def levels_table(program: ProgramEntry) -> Table:
     """Bytes used and given per level, and how far each arena is from its lower bound."""
     arenas = {a.level: a for a in program.arenas}
     rows = []
@@ -78,10 +94,31 @@ def levels_table(program: ProgramEntry) -> str:
         rows.append(
             (use.level, kilobytes(use.given), kilobytes(used), share, kilobytes(use.constants), kilobytes(use.arena), kilobytes(bound))
         )
-    return table(("level", "given KB", "used KB", "used", "constants KB", "arena KB", "lower bound KB"), rows)
+    return Table(("level", "given KB", "used KB", "used", "constants KB", "arena KB", "lower bound KB"), rows)
 
 
-def constants_table(level: str, report: LevelReport) -> str:
+def interface_table(program: ProgramEntry) -> Table:
+    """Inputs and outputs of a program. Its state is in the table of the project's state."""
+    tensors = {t.name: t for t in program.tensors}
+    both = [("input", n) for n in program.inputs] + [("output", n) for n in program.outputs]
+    rows = [(what, tensors[n].source, tensors[n].dtype, str(tensors[n].shape), tensors[n].storage) for what, n in both]
+    return Table(("", "name", "type", "shape", "storage"), rows, left=5)
+
+
+def state_table(index: Index) -> Table:
+    """All state of a project."""
+    head = ("state", "type", "shape", "home", "first value", "read by (steps)", "updated by (steps)", "bytes")
+    rows = [
+        (s.name, s.dtype, str(s.shape), s.home, s.origin, _counted(s.reads), _counted(s.updates), f"{s.bytes:,}") for s in state_rows(index)
+    ]
+    return Table(head, rows, left=7)
+
+
+def _counted(steps: Mapping[str, int]) -> str:
+    return ", ".join(f"{program} ({count})" for program, count in steps.items()) or "-"
+
+
+def figures_table(level: str, report: LevelReport) -> Table:
     """The byte report of a level."""
     lines: list[tuple[str, Figures | Count]] = [
         ("a copy per reader", report.replicated),
@@ -89,7 +126,31 @@ def constants_table(level: str, report: LevelReport) -> str:
         ("recounted", report.recount),
     ]
     rows = [(name, f.allocations, f.files, f"{f.bytes:,}", kilobytes(f.bytes)) for name, f in lines]
-    parts = [table((f"constants in {level.upper()}", "allocations", "files", "bytes", "KB"), rows)]
+    return Table((f"constants in {level.upper()}", "allocations", "files", "bytes", "KB"), rows)
+
+
+def programs_table(level: str, report: LevelReport) -> Table:
+    """A copy per reader -> stored, per program and for the project."""
+    lines = [(p.name, p.replicated, p.stored) for p in report.programs] + [("the project", report.replicated, report.stored)]
+    head = (f"constants in {level.upper()}", *("allocations", "files", "KB"), "->", *("allocations", "files", "KB"), "saved KB")
+    rows = [
+        (
+            *(name, a.allocations, a.files, kilobytes(a.bytes), "->"),
+            *(b.allocations, b.files, kilobytes(b.bytes), kilobytes(a.bytes - b.bytes)),
+        )
+        for name, a, b in lines
+    ]
+    return Table(head, rows)
+
+
+PROGRAMS_NOTE = "(left: a copy per reader; right: stored. What several programs use counts in each of them, and once for the project.)"
+
+
+def constants_text(level: str, report: LevelReport) -> str:
+    """The byte report of a level with its groups, near misses and immediates."""
+    parts = [figures_table(level, report).text()]
+    if len(report.programs) > 1:
+        parts += ["", programs_table(level, report).text(), PROGRAMS_NOTE, ""]
     shared = sum(g.bytes * (len(g.members) - 1) for g in report.groups)
     if report.groups:
         parts.append(f"{len(report.groups)} contents are shared and save {shared:,} bytes ({kilobytes(shared)} KB):")
@@ -105,6 +166,7 @@ def constants_table(level: str, report: LevelReport) -> str:
 
 
 def _listed(lines: list[str]) -> list[str]:
+    lines = [visible(line) for line in lines]
     if len(lines) <= MAX_LISTED:
         return lines
     return [*lines[:MAX_LISTED], f"  and {len(lines) - MAX_LISTED} more (--json lists all)"]
@@ -115,11 +177,15 @@ def project_text(manifest: Manifest, reports: dict[str, LevelReport]) -> str:
     parts = []
     for program in manifest.programs:
         tensors = {t.name: t for t in program.tensors}
-        for what, names in (("input", program.inputs), ("output", program.outputs), ("state", program.state)):
-            parts.append("\n".join(f"{what} {tensors[n].source}: {tensors[n].dtype} {tensors[n].shape}" for n in names))
-        parts += [steps_table(program), levels_table(program)]
-    parts.append(constants_table("l3", reports["l3"]))
+        if len(manifest.programs) > 1:
+            parts.append(f"program {program.name}")
+        for what, names in (("input", program.inputs), ("output", program.outputs)):
+            parts.append("\n".join(visible(f"{what} {tensors[n].source}: {tensors[n].dtype} {tensors[n].shape}") for n in names))
+        parts += [steps_table(program).text(), levels_table(program).text()]
+    if manifest.state:
+        parts.append(state_table(Index(manifest)).text())
+    parts.append(constants_text("l3", reports["l3"]))
     if reports["l2"].stored.allocations:
-        parts.append(constants_table("l2", reports["l2"]))
-    parts.append("\n".join(f"note: {note}" for note in manifest.notes))
+        parts.append(constants_text("l2", reports["l2"]))
+    parts.append("\n".join(visible(f"note: {note}") for note in manifest.notes))
     return "\n\n".join(part for part in parts if part)

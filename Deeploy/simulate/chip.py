@@ -9,7 +9,7 @@ import shutil
 import struct
 import subprocess
 import tempfile
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -42,6 +42,11 @@ FLAGS = (
     "-Werror",
     "-DDP_PROFILE",
 )
+
+OBSERVE = ("-DDP_OBSERVE",)
+OBSERVE_LINK = ("--wrap=dp_step_begin", "--wrap=dp_step_end")
+TRACE = "trace.bin"
+"""What an observed program (Observe.c) is compiled and linked with, and the file that it writes."""
 
 FLASH_MAGIC = b"DPFLASH1"
 FLASH_BYTES = 64 << 20
@@ -136,8 +141,9 @@ class ChipBuilder:
         sources = [source for folder in folders for source in sorted(folder.rglob("*.[cS]"))]
         return self._objects.library("chip", [(source, ()) for source in sources])
 
-    def build_project(self, project: Path, output: Path, rounds: int = 1) -> Path:
-        """Compiles and links all C files directly in the folder `project` to the ELF file `output`. `rounds`: what main is told.
+    def build_project(self, project: Path, output: Path, rounds: int = 1, flags: Sequence[str] = (), link: Sequence[str] = ()) -> Path:
+        """Compiles and links all C files directly in the folder `project` to the ELF file `output`. `rounds`: what main is told; flags,
+        link: more options of compiler and linker.
 
         Raises DoesNotFitError if code and constants are larger than the memory.
         """
@@ -151,12 +157,12 @@ class ChipBuilder:
             objects = []
             for source in sources:
                 objects.append(str(work / f"{source.stem}.o"))
-                call_tool([self.tools.clang, *self.flags, *include, "-c", str(source), "-o", objects[-1]])
-            self._link(objects, library, work, rounds)
+                call_tool([self.tools.clang, *self.flags, *flags, *include, "-c", str(source), "-o", objects[-1]])
+            self._link(objects, library, work, rounds, link)
             os.replace(work / "program", output)
         return output
 
-    def _link(self, objects: list[str], library: Path, work: Path, rounds: int) -> None:
+    def _link(self, objects: list[str], library: Path, work: Path, rounds: int, options: Sequence[str]) -> None:
         tools, script = self.tools, work / "link.ld"
         text = call_tool([tools.clang, "-E", "-P", "-x", "c", *self.sizes, f"-I{self.runtime}", str(self.runtime / "link.ld")])
         script.write_text(text)
@@ -164,7 +170,9 @@ class ChipBuilder:
         symbols = [f"--defsym=__rounds={rounds}", "--defsym=vfprintf=__i_vfprintf", "-u", "_start"]
         libraries = [str(library), str(tools.libc), str(tools.libgcc)]
         try:
-            call_tool([tools.lld, "-T", str(script), "--gc-sections", *symbols, *objects, *libraries, "-o", str(work / "program")])
+            call_tool(
+                [tools.lld, "-T", str(script), "--gc-sections", *symbols, *options, *objects, *libraries, "-o", str(work / "program")]
+            )
         except DefectError as error:
             full = re.search(r"will not fit in region '(\w+)': overflowed by (\d+) bytes", str(error))
             if full is None:

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from Deeploy.emit.manifest import ProgramEntry
+from Deeploy.emit.manifest import Manifest
 from Deeploy.simulate.gvsoc import StepCycles
 
 PARTS = ("compute", "wait_l2", "wait_l3", "control")
@@ -72,13 +72,13 @@ def ratio(macs: int, cycles: int) -> float:
     return round(macs / cycles, 4) if cycles else 0.0
 
 
-def cycles_of(total: int, rounds: int, measured: Iterable[StepCycles], program: ProgramEntry) -> Cycles:
+def cycles_of(total: int, rounds: int, measured: Iterable[StepCycles], manifest: Manifest) -> Cycles:
     """Means over the rounds."""
     runs: dict[int, list[StepCycles]] = {}
     for run in measured:
         runs.setdefault(run.step, []).append(run)
     steps = []
-    for index, entry in enumerate(program.steps):
+    for index, entry in enumerate(e for program in manifest.programs for e in program.steps):
         mine = runs.get(index, [])
 
         def mean(part: str, mine: list[StepCycles] = mine) -> int:

@@ -11,6 +11,7 @@ from typing import Any
 from Deeploy.errors import ToolMissingError
 from Deeploy.simulate.chip import find_toolchain
 from Deeploy.simulate.gvsoc import find_gvsoc
+from Deeploy.simulate.sdk import find_sdk
 
 
 @dataclass(frozen=True)
@@ -68,11 +69,12 @@ def examine() -> Examination:
 
 
 def _chip() -> tuple[Finding, ...]:
-    """What `deeploy run --simulator gvsoc` uses."""
+    """What `deeploy run --simulator gvsoc` and `--simulator board` use."""
     findings = []
     for tool, find, purpose in (
         ("chip compiler", lambda: find_toolchain().clang, "builds programs for the simulated chip"),
         ("gvsoc", lambda: str(find_gvsoc()), "simulates the chip, with cycles"),
+        ("vendor SDK", lambda: str(find_sdk().home), "builds for boards and runs on them, and simulates with the vendor's model"),
     ):
         try:
             findings.append(Finding(tool, True, False, purpose, find()))

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
 
-from Deeploy.emit.manifest import ProgramEntry
+from Deeploy.compiler import Compiled
+from Deeploy.emit import Manifest, Script
 from Deeploy.frontend import Model, node_view
 from Deeploy.operators.base import Node, find
 from Deeploy.program.dtypes import BOOL
@@ -37,13 +39,25 @@ class NodeCheck:
         return f"{self.node} ({self.operator}): " + "; ".join(str(o) for o in self.outputs if o.errors)
 
 
-def check_nodes(model: Model, program: Program, entry: ProgramEntry, trace: Path, tolerance: Tolerance) -> list[NodeCheck]:
+def check_first_calls(compiled: Compiled, manifest: Manifest, script: Script, trace: Path, tolerance: Tolerance) -> list[NodeCheck]:
+    """The checks of every program's nodes, in its first call."""
+    traces = list(step_traces(trace, manifest))
+    checks = []
+    for index, (model, program) in enumerate(zip(compiled.models, compiled.project.programs, strict=True)):
+        with_steps = [c.program for c in script.calls if manifest.programs[c.program].steps]
+        if index in with_steps:
+            number = with_steps.index(index) + 1
+            base = manifest.programs[index].base
+            checks += check_nodes(model, program, {t.step - base: t for t in traces if t.round == number}, tolerance)
+    return checks
+
+
+def check_nodes(model: Model, program: Program, runs: Mapping[int, StepTrace], tolerance: Tolerance) -> list[NodeCheck]:
     """One NodeCheck per graph node, and one per copy step.
 
     Nodes that only move data without computing (views, and concatenations that are written in place or copied together) have no values of
     their own on the device: their addresses are checked instead.
     """
-    runs = {t.step: t for t in step_traces(trace, entry) if t.round == 1}
     steps: dict[str, list[int]] = {}
     for index, step in enumerate(program.steps):
         steps.setdefault(step.node, []).append(index)
@@ -54,7 +68,7 @@ def check_nodes(model: Model, program: Program, entry: ProgramEntry, trace: Path
             checks += _check_copy(step, runs[index], tolerance)
     for binding in program.bindings:
         view, own = node_view(model, nodes[binding.node]), steps.get(binding.node, [])
-        if all(t.elements == 0 for t in binding.outputs):
+        if all(t is None or t.elements == 0 for t in binding.outputs):
             continue
         check = _check_node(view, binding, [runs[i] for i in own], tolerance) if own else None
         if (check is None or not check.checked) and all(_is_copy(program.steps[i]) for i in own):
@@ -94,10 +108,12 @@ def check_addresses(view: Node, binding: Binding, copies: list[Step]) -> NodeChe
     assert operator is not None
     moved = {id(s.operands[s.calls[0].operands[0]].tensor): s.operands[s.calls[0].operands[1]].tensor for s in copies}
     inputs = [None if t is None else moved.get(id(t), t) for t in binding.inputs]
-    tensors = [t for t in [*inputs, *binding.outputs] if t is not None]
+    outputs = [t for t in binding.outputs if t is not None]
+    assert len(outputs) == len(binding.outputs), f"{binding.node}: a node that moves data and leaves out an output"
+    tensors = [t for t in [*inputs, *outputs] if t is not None]
     if any(isinstance(t, ConstantBuffer) and t.literal is not None for t in tensors):
         return NodeCheck(binding.node, view.op, True)  # an immediate has no address; every element is the same
-    storages = {id(t.storage): i for i, t in enumerate(tensors)}
+    storages = {_memory(t): i for i, t in enumerate(tensors)}
     base = 1 << max(t.storage.size for t in tensors).bit_length()
 
     def addresses(tensor: Tensor) -> np.ndarray:
@@ -105,12 +121,12 @@ def check_addresses(view: Node, binding: Binding, copies: list[Step]) -> NodeChe
         for axis, (n, stride) in enumerate(zip(tensor.shape, tensor.strides, strict=True)):
             steps = np.arange(n, dtype=np.int64) * (stride * tensor.dtype.size)
             index += steps.reshape((-1,) + (1,) * (len(tensor.shape) - 1 - axis))
-        return index + tensor.offset + storages[id(tensor.storage)] * base
+        return index + tensor.offset + storages[_memory(tensor)] * base
 
-    homes = {id(t.storage) for t in binding.outputs}
-    given = [t.value() if isinstance(t, ConstantBuffer) and id(t.storage) not in homes else None for t in inputs]  # indices
+    homes = {_memory(t) for t in outputs}
+    given = [t.value() if isinstance(t, ConstantBuffer) and _memory(t) not in homes else None for t in inputs]  # indices
     remaining = [None if t is None or v is not None else addresses(t) for t, v in zip(inputs, given, strict=True)]
-    expected = [np.zeros(t.shape, np.int64) for t in binding.outputs]
+    expected = [np.zeros(t.shape, np.int64) for t in outputs]
     radix, weight = (2 if any(t.dtype is BOOL for t in tensors) else 100), 1
     while any(a is not None and a.any() for a in remaining):
         digits = [
@@ -120,14 +136,19 @@ def check_addresses(view: Node, binding: Binding, copies: list[Step]) -> NodeChe
             parts = operator.reference(view, digits)
         for k, part in enumerate(parts[: len(expected)]):
             if part.shape != expected[k].shape:
-                return NodeCheck(binding.node, view.op, True, (_misplaced(binding.outputs[k]),))
+                return NodeCheck(binding.node, view.op, True, (_misplaced(outputs[k]),))
             expected[k] += part.astype(np.int64) * weight
         remaining = [None if a is None else a // radix for a in remaining]
         weight *= radix
-    outputs = tuple(
-        compare(f"addresses of {t.source}", addresses(t), e, Tolerance()) for t, e in zip(binding.outputs, expected, strict=True)
-    )
-    return NodeCheck(binding.node, view.op, True, outputs)
+    compared = [compare(f"addresses of {t.source}", addresses(t), e, Tolerance()) for t, e in zip(outputs, expected, strict=True)]
+    return NodeCheck(binding.node, view.op, True, tuple(compared))
+
+
+def _memory(tensor: Tensor) -> int | bytes:
+    """What is the same for tensors in one memory. A constant that only views read is not told when its content becomes shared, so
+    for constants it is the content."""
+    content = tensor.storage.content
+    return content if isinstance(tensor, ConstantBuffer) and content is not None else id(tensor.storage)
 
 
 def _misplaced(tensor: Tensor) -> Comparison:
@@ -146,16 +167,27 @@ def _check_node(view: Node, binding: Binding, runs: list[StepTrace], tolerance: 
         writes.update(run.writes)
     inputs: list[np.ndarray | None] = []
     for tensor in binding.inputs:
-        array = None if tensor is None else _array(tensor, reads)
+        array = None if tensor is None else _array(_as_read(tensor, binding, reads), reads)
         if tensor is not None and array is None:
             return NodeCheck(binding.node, view.op, False)
         inputs.append(array)
-    if any(t.name not in writes for t in binding.outputs):
+    if any(t is not None and t.name not in writes for t in binding.outputs):
         return NodeCheck(binding.node, view.op, False)
     with np.errstate(all="ignore"):
         expected = operator.reference(view, inputs)
-    outputs = tuple(compare(t.source, writes[t.name], np.asarray(e), tolerance) for t, e in zip(binding.outputs, expected, strict=False))
+    pairs = [(t, e) for t, e in zip(binding.outputs, expected, strict=False) if t is not None]
+    outputs = tuple(compare(t.source, writes[t.name], np.asarray(e), tolerance) for t, e in pairs)
     return NodeCheck(binding.node, view.op, True, outputs)
+
+
+def _as_read(tensor: Tensor, binding: Binding, reads: Mapping[str, np.ndarray]) -> Tensor:
+    """The tensor under which the device has read it: the output that updates it in place, if no step names the tensor itself."""
+    if tensor.name not in reads:
+        for output in (t for t in binding.outputs if t is not None):
+            same = output.storage is tensor.storage and output.offset == tensor.offset and output.shape == tensor.shape
+            if same and output.name in reads:
+                return output
+    return tensor
 
 
 def _array(tensor: Tensor, read: dict[str, np.ndarray]) -> np.ndarray | None:

@@ -125,7 +125,7 @@ class Gvsoc:
         report = counters(text)
         if report is None:
             raise DefectError(f"the program printed no counters: {text[-300:]}")
-        return GvsocRun(stdout, time.monotonic() - begin, report, _steps(folder / "steps.bin"))
+        return GvsocRun(stdout, time.monotonic() - begin, report, read_steps(folder / "steps.bin"))
 
     def _described(self) -> Path:
         """The description of the target, made once by GVSoC's front-end (0.7 s) and cached."""
@@ -201,6 +201,7 @@ def _run_error(status: int | None, text: str, timeout: float) -> RunError:
     return RunError(Problem(f"{what} (simulator gvsoc)", "\n".join(line for line in lines[-MAX_LINES:])))
 
 
-def _steps(path: Path) -> tuple[StepCycles, ...]:
+def read_steps(path: Path) -> tuple[StepCycles, ...]:
+    """What the runtime has left of its steps; nothing if there is no such file."""
     data = path.read_bytes() if path.exists() else b""
     return tuple(StepCycles(*values) for values in _STEP.iter_unpack(data[: len(data) // _STEP.size * _STEP.size]))

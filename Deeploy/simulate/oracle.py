@@ -2,52 +2,72 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 
-from Deeploy.frontend import Model, node_view
-from Deeploy.frontend.fixtures import load_inputs, load_outputs
+from Deeploy.compiler import Graph
+from Deeploy.emit import Call, Script
+from Deeploy.frontend import Model, load_outputs
+from Deeploy.frontend.fixtures import INPUTS, OUTPUTS, mini_batches
 from Deeploy.operators.base import Value, find
-from Deeploy.passes import requant_tables
+from Deeploy.simulate.evaluate import evaluated
+from Deeploy.simulate.golden import Expected, Golden
+from Deeploy.simulate.training import step_golden, training_golden
+from Deeploy.stored import stored_script
 
 RANDOM_SEED = 20240229
-
-
-@dataclass(frozen=True)
-class Golden:
-    """Input arrays in the order of the graph's inputs (storage types), expected outputs in the order of its outputs, and who says so."""
-
-    inputs: tuple[np.ndarray, ...]
-    outputs: tuple[np.ndarray, ...]
-    source: str
 
 
 def model_file(path: Path) -> Path:
     return path / "network.onnx" if path.is_dir() else path
 
 
-def stored(path: Path, model: Model) -> Golden | None:
-    """The fixtures beside the model; None if there are no inputs. Without stored outputs, an oracle computes them."""
-    if not path.is_dir() or not (path / "inputs.npz").exists():
-        return None
-    inputs = tuple(load_inputs(path, model))
-    if (path / "outputs.npz").exists():
-        return Golden(inputs, tuple(load_outputs(path, model)), "outputs.npz")
-    return computed(path, model, inputs)
+def golden_of(graphs: Sequence[Graph], models: Sequence[Model], inputs: str) -> Golden:
+    """The golden of a project's models as loaded, before any pass. inputs: "stored" (drawn where nothing is stored) or "random"."""
+    if len(models) > 1:
+        return training_golden(graphs, models, _complete(stored_script(graphs, models), models, None))
+    (graph,), (model,) = graphs, models
+    if inputs == "random" or not graph.path.is_dir() or not (graph.path / INPUTS).exists():
+        return computed(graph.path, model, _complete(Script(), models, np.random.default_rng(RANDOM_SEED)))
+    script = _complete(stored_script(graphs, models), models, None)
+    if mini_batches(graph.path, model) is not None:
+        return step_golden(graph.path, model, script)
+    if (graph.path / OUTPUTS).exists():
+        arrays = load_outputs(graph.path, model)
+        outputs = tuple(Expected(0, i, a) for i, a in enumerate(arrays))
+        return Golden(script, outputs, (), OUTPUTS)
+    return computed(graph.path, model, script)
 
 
-def drawn(path: Path, model: Model) -> Golden:
-    """Random inputs within their types and ranges, outputs from an oracle."""
-    rng = np.random.default_rng(RANDOM_SEED)
-    bounds = _index_bounds(model)
-    inputs = []
-    for variable in model.graph.inputs:
-        value = model.values[variable.name]
-        inputs.append(draw(value, rng, bounds.get(variable.name)))
-    return computed(path, model, tuple(inputs))
+def _complete(script: Script, models: Sequence[Model], rng: np.random.Generator | None) -> Script:
+    """The script with an array for every input of the first call of each program and for all state that has no initial value: random ones,
+    or zeros without `rng`."""
+
+    def some(value: Value, bound: int | None) -> np.ndarray:
+        return np.zeros(value.shape, value.dtype.numpy) if rng is None else draw(value, rng, bound)
+
+    calls, seen = [], set[int]()
+    for call in script.calls:
+        given = dict(call.inputs)
+        if call.program not in seen:
+            model = models[call.program]
+            bounds = _index_bounds(model)
+            for tensor in model.graph.inputs:
+                if tensor.name not in given:
+                    given[tensor.name] = some(model.values[tensor.name], bounds.get(tensor.name))
+        seen.add(call.program)
+        calls.append(Call(call.program, given, call.outputs))
+    state = dict(script.state)
+    initial = {s.variable.name for m in models for s in m.state if s.initial is not None}
+    for model in models:
+        for kept in model.state:
+            name = kept.variable.name
+            if name not in state and name not in initial:
+                state[name] = some(model.values[name], None)
+    return Script(tuple(calls), state, script.keep_state or any(m.state for m in models))
 
 
 def draw(value: Value, rng: np.random.Generator, bound: int | None = None) -> np.ndarray:
@@ -75,18 +95,22 @@ def _index_bounds(model: Model) -> dict[str, int]:
     return bounds
 
 
-def computed(path: Path, model: Model, inputs: tuple[np.ndarray, ...]) -> Golden:
-    """Outputs from onnxruntime where it can load the model, else from the references of the source graph's operators.
+def computed(path: Path, model: Model, script: Script) -> Golden:
+    """The golden of one call: outputs from onnxruntime where it can load the model, else from the references of the graph's operators.
 
     `model` must be as loaded, before any pass.
     """
+    inputs = script.calls[0].inputs
     try:
         if model.integers:
             raise _NoOracle("it does not know the integer format")
-        return Golden(inputs, tuple(_onnxruntime(model_file(path), inputs)), "onnxruntime")
+        if model.state:
+            raise _NoOracle("the network has state")
+        arrays, source = _onnxruntime(model_file(path), [inputs[t.name] for t in model.graph.inputs]), "onnxruntime"
     except _NoOracle as reason:
         source = f"the operators' numpy references on the source graph (not onnxruntime: {reason})"
-    return Golden(inputs, tuple(evaluate(model, inputs)), source)
+        return replace(evaluated([model], script), source=source)
+    return Golden(script, tuple(Expected(0, i, a) for i, a in enumerate(arrays)), (), source)
 
 
 class _NoOracle(Exception):
@@ -109,33 +133,3 @@ def _onnxruntime(file: Path, inputs: Sequence[np.ndarray]) -> list[np.ndarray]:
         return [np.asarray(o) for o in session.run(None, dict(zip(names, inputs, strict=True)))]
     except Exception as error:  # onnxruntime raises many kinds; any of them means that it is no oracle for this model
         raise _NoOracle(str(error).split("\n")[0][:120]) from None
-
-
-def evaluate(model: Model, inputs: Sequence[np.ndarray]) -> list[np.ndarray]:
-    """The graph's outputs by the references of its operators, node by node.
-
-    Requantisation tables are brought to their broadcastable form first (in place): the references know no other.
-    """
-    requant_tables.run(model)
-    arrays: dict[str, np.ndarray] = {v.name: a for v, a in zip(model.graph.inputs, inputs, strict=True)}
-    for node in model.graph.nodes:
-        view = node_view(model, node)
-        operator = find(view.op, view.domain)
-        assert operator is not None, view.op
-        slots = [_array(model, arrays, v.name) for v in node.inputs]
-        with np.errstate(all="ignore"):
-            results = operator.reference(view, slots)
-        for variable, array in zip(node.outputs, results, strict=False):
-            arrays[variable.name] = array
-    return [_present(_array(model, arrays, v.name)) for v in model.graph.outputs]
-
-
-def _array(model: Model, arrays: Mapping[str, np.ndarray], name: str) -> np.ndarray | None:
-    if not name:
-        return None
-    return arrays[name] if name in arrays else model.values[name].constant
-
-
-def _present(array: np.ndarray | None) -> np.ndarray:
-    assert array is not None
-    return array

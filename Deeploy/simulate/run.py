@@ -12,38 +12,44 @@ from typing import Any
 
 import numpy as np
 
-from Deeploy.compiler import Compiled, Options, compile_model, emit_project
+from Deeploy.compiler import Compiled, Graph, Options, compile_graphs, emit_project, load_graphs
 from Deeploy.emit.manifest import Manifest
+from Deeploy.emit.script import project_state, script_files
 from Deeploy.errors import DefectError, Problem, ToolMissingError, UsageError
-from Deeploy.frontend import Model, load
+from Deeploy.platform import Platform
+from Deeploy.platform import load as load_platform
+from Deeploy.program.tensor import Tensor
 from Deeploy.report import l3_of
-from Deeploy.simulate.chip import ChipBuilder
+from Deeploy.simulate.chip import OBSERVE, OBSERVE_LINK, TRACE, ChipBuilder
 from Deeploy.simulate.compare import ATOL, RTOL, Comparison, Tolerance, compare
 from Deeploy.simulate.cycles import Cycles, cycles_of
-from Deeploy.simulate.every import NodeCheck, check_nodes
-from Deeploy.simulate.gvsoc import Gvsoc, chip_sizes
+from Deeploy.simulate.every import NodeCheck, check_first_calls
+from Deeploy.simulate.golden import Golden
+from Deeploy.simulate.gvsoc import Gvsoc, GvsocRun, chip_sizes
 from Deeploy.simulate.host import FLAVOURS, CheckMode, HostBuilder, HostRun, checks_named, run_program
-from Deeploy.simulate.oracle import RANDOM_SEED, Golden, drawn, stored
+from Deeploy.simulate.oracle import RANDOM_SEED, golden_of
+from Deeploy.simulate.sdk import SdkRunner, find_sdk, glue_of
 
 HOPS = ("l3_to_l2", "l2_to_l3", "l2_to_l1", "l1_to_l2")
 
 
 @dataclass(frozen=True)
 class RunOptions:
-    """What the command line decides about a run."""
+    """What the command line decides about a run. tolerance: of floats; None takes that of each golden."""
 
     simulator: str = "host"
     checks: str = "lazy"
     compare: str = "outputs"
     inputs: str = "stored"
     rounds: int = 1
-    tolerance: Tolerance = field(default_factory=Tolerance)
+    tolerance: Tolerance | None = None
     timeout: float = 300.0
     output: Path | None = None
 
     @staticmethod
     def of(args: argparse.Namespace) -> RunOptions:
-        tolerance = Tolerance(ATOL if args.atol is None else args.atol, RTOL if args.rtol is None else args.rtol)
+        asked = args.atol is not None or args.rtol is not None
+        tolerance = Tolerance(ATOL if args.atol is None else args.atol, RTOL if args.rtol is None else args.rtol) if asked else None
         return RunOptions(args.simulator, args.checks, args.compare, args.inputs, args.rounds, tolerance, float(args.timeout), args.output)
 
 
@@ -143,26 +149,28 @@ def _finite(entry: Any) -> Any:
     return None if isinstance(entry, float) and not np.isfinite(entry) else entry
 
 
-def run(path: Path, options: Options, run_options: RunOptions, progress: Callable[[str], None] = lambda stage: None) -> RunResult:
+def run(
+    graphs: Path | Sequence[Graph], options: Options, run_options: RunOptions, progress: Callable[[str], None] = lambda stage: None
+) -> RunResult:
     """Compiles, runs and compares. Raises DeeployError for everything but differing values."""
-    return run_each(path, options, [run_options], progress)[0]
+    return run_each(graphs, options, [run_options], progress)[0]
 
 
 def run_each(
-    path: Path, options: Options, runs: Sequence[RunOptions], progress: Callable[[str], None] = lambda stage: None
+    graphs: Path | Sequence[Graph], options: Options, runs: Sequence[RunOptions], progress: Callable[[str], None] = lambda stage: None
 ) -> list[RunResult]:
     """Like `run` for several runs of one project, which is compiled and built only once. They differ in inputs, checks and comparing."""
+    graphs = [Graph(graphs)] if isinstance(graphs, Path) else graphs
     first = runs[0]
-    _check_simulator(runs)
-    compiled = compile_model(path, options, progress)
-    goldens = [_golden(path, load(path, input_types=options.input_types, dims=options.dims), r) for r in runs]
+    _check_simulator(runs, options.platform)
+    compiled = compile_graphs(graphs, options, progress)
+    goldens = [golden_of(graphs, load_graphs(graphs, options), r.inputs) for r in runs]
     with tempfile.TemporaryDirectory(prefix="deeploy-run-") as scratch:
         folder = first.output if first.output is not None else Path(scratch) / "project"
         progress("emitting")
-        names = [t.source for t in compiled.project.programs[0].inputs]
-        observe = first.simulator == "host"
-        manifest = emit_project(compiled, folder, dict(zip(names, goldens[0].inputs, strict=True)), observe=observe)
-        simulation = _SIMULATIONS[first.simulator](compiled, manifest, folder, Path(scratch))
+        observe = first.simulator == "host" or any(r.compare == "all" for r in runs)
+        manifest = emit_project(compiled, folder, goldens[0].script, observe=observe)
+        simulation = _simulation(runs, compiled.platform)(compiled, manifest, folder, Path(scratch))
         l3, l2 = l3_of(folder)
         results = []
         for golden, run_options in zip(goldens, runs, strict=True):
@@ -170,23 +178,21 @@ def run_each(
             for check in simulation.checks(run_options):
                 progress(f"simulating with checks {check.value}")
                 modes.append(simulation.run(check, golden, run_options))
-            name, notes = compiled.model.name, compiled.project.notes
+            name, notes = compiled.name, [*compiled.project.notes, *simulation.notes]
             results.append(RunResult(name, compiled.platform.name, run_options, golden.source, modes, l3, l2, notes))
     return results
 
 
-def _golden(path: Path, model: Model, options: RunOptions) -> Golden:
-    if options.inputs == "random":
-        return drawn(path, model)
-    return stored(path, model) or drawn(path, model)
-
-
-def _check_simulator(runs: Sequence[RunOptions]) -> None:
+def _check_simulator(runs: Sequence[RunOptions], platform: str) -> None:
+    """Raises what can be known without compiling."""
     name = runs[0].simulator
     if name not in _SIMULATIONS:
         raise ToolMissingError(Problem(f"the simulator '{name}' is not available", remedy="use --simulator host or --simulator gvsoc"))
-    if name != "host" and any(run.compare == "all" for run in runs):
-        raise UsageError(Problem("--compare all watches every step, which only the host simulator can", remedy="use --simulator host"))
+    if name not in ("host", "gvsoc") and any(run.compare == "all" for run in runs):
+        what = "--compare all watches every step, which only the simulators host and gvsoc can"
+        raise UsageError(Problem(what, remedy="use --simulator host or --simulator gvsoc"))
+    if name == "board":
+        SdkRunner(load_platform(platform), board=True)
 
 
 class _Simulation(ABC):
@@ -195,6 +201,7 @@ class _Simulation(ABC):
     def __init__(self, compiled: Compiled, manifest: Manifest, folder: Path, scratch: Path) -> None:
         self.compiled, self.manifest, self.folder, self.scratch = compiled, manifest, folder, scratch
         self.count = 0
+        self.notes: list[str] = []
 
     @abstractmethod
     def checks(self, options: RunOptions) -> Sequence[CheckMode]:
@@ -214,21 +221,41 @@ class _Simulation(ABC):
         """A folder with the project's data files and these inputs."""
         files = work / "files"
         files.mkdir()
-        program = self.manifest.programs[0]
+        given = script_files(self.compiled.project, golden.script).contents
         for path in (self.folder / "hex").iterdir():
-            if path.name not in program.fixtures:
+            if path.name not in given:
                 (files / path.name).symlink_to(path.resolve())
-        for name, tensor, array in zip(program.fixtures, self.compiled.project.programs[0].inputs, golden.inputs, strict=True):
-            np.ascontiguousarray(array).astype(tensor.dtype.numpy).tofile(files / name)
+        for name, content in given.items():
+            (files / name).write_bytes(content)
         return files
+
+    def nodes(self, trace: Path, golden: Golden, options: RunOptions) -> list[NodeCheck]:
+        """The operators by themselves; removes the trace."""
+        checks = check_first_calls(self.compiled, self.manifest, golden.script, trace, options.tolerance or Tolerance())
+        trace.unlink()
+        return checks
 
     def outputs(self, work: Path, golden: Golden, options: RunOptions) -> list[Comparison]:
         """The files that the program has left, against the golden."""
-        tensors = self.compiled.project.programs[0].outputs
-        return [
-            compare(t.source, np.fromfile(work / f"output_{k}.bin", t.dtype.numpy), expected, options.tolerance)
-            for k, (t, expected) in enumerate(zip(tensors, golden.outputs, strict=True))
-        ]
+        project, calls = self.compiled.project, golden.script.calls
+        several = len(calls) > 1
+        results = []
+        for e in golden.outputs:
+            tensor = project.programs[calls[e.call].program].outputs[e.output]
+            name = f"call {e.call}: {tensor.source}" if several else tensor.source
+            file = f"output_{e.call}_{e.output}.bin" if several else f"output_{e.output}.bin"
+            results.append(self._compared(name, work / file, tensor, e.array, e.tolerance, options))
+        places = {t.source: (k, t) for k, t in enumerate(project_state(project))}
+        for s in golden.state:
+            number, tensor = places[s.name]
+            results.append(self._compared(f"state {s.name}", work / f"state_{number}.bin", tensor, s.array, s.tolerance, options))
+        return results
+
+    @staticmethod
+    def _compared(
+        name: str, file: Path, tensor: Tensor, expected: np.ndarray, tolerance: Tolerance | None, options: RunOptions
+    ) -> Comparison:
+        return compare(name, np.fromfile(file, tensor.dtype.numpy), expected, options.tolerance or tolerance or Tolerance())
 
 
 class _HostSimulation(_Simulation):
@@ -258,12 +285,10 @@ class _HostSimulation(_Simulation):
         outputs = self.outputs(work, golden, options)
         result = _mode_result(check, outputs, _counters(done), options.rounds)
         if options.compare == "all":
-            trace = work / "trace.bin"
+            trace = work / TRACE
             seed = {"DP_RANDOM": str(RANDOM_SEED)} if options.inputs == "random" else {}
             start(1, {"DP_TRACE": str(trace), **seed})
-            project = self.compiled.project.programs[0]
-            result.nodes = check_nodes(self.compiled.model, project, self.manifest.programs[0], trace, options.tolerance)
-            trace.unlink()
+            result.nodes = self.nodes(trace, golden, options)
         return result
 
     def _program(self, check: CheckMode) -> Path:
@@ -281,7 +306,43 @@ class _ChipSimulation(_Simulation):
         super().__init__(compiled, manifest, folder, scratch)
         self.simulator = Gvsoc(compiled.platform)
         self.builder = ChipBuilder(chip_sizes(compiled.platform))
-        self.programs: dict[int, Path] = {}
+        self.programs: dict[tuple[int, tuple[str, ...]], Path] = {}
+
+    def checks(self, options: RunOptions) -> Sequence[CheckMode]:
+        return (CheckMode.NONE,)
+
+    def run(self, check: CheckMode, golden: Golden, options: RunOptions) -> ModeResult:
+        """Runs and measures; with `--compare all` once more, watched step by step."""
+        work, done = self._start(golden, options, options.rounds)
+        result = _mode_result(check, self.outputs(work, golden, options), done.report, options.rounds)
+        result.cycles = cycles_of(int(done.report["cycles"]), options.rounds, done.steps, self.manifest)
+        if options.compare == "all":
+            seed = (f"-DDP_RANDOM={RANDOM_SEED}",) if options.inputs == "random" else ()
+            work, _ = self._start(golden, options, 1, (*OBSERVE, *seed), OBSERVE_LINK)
+            result.nodes = self.nodes(work / TRACE, golden, options)
+        return result
+
+    def _start(
+        self, golden: Golden, options: RunOptions, rounds: int, flags: tuple[str, ...] = (), link: tuple[str, ...] = ()
+    ) -> tuple[Path, GvsocRun]:
+        """One run, and the folder in which it was."""
+        if (rounds, flags) not in self.programs:
+            target = self.scratch / f"program{len(self.programs)}.elf"
+            self.programs[rounds, flags] = self.builder.build_project(self.folder, target, rounds, flags, link)
+        work = self.work_folder()
+        files = self.files(work, golden)
+        return work, self.simulator.run(self.programs[rounds, flags], files.iterdir(), work, options.timeout)
+
+
+class _SdkSimulation(_Simulation):
+    """On the vendor's own simulator, by the vendor's SDK."""
+
+    board = False
+
+    def __init__(self, compiled: Compiled, manifest: Manifest, folder: Path, scratch: Path) -> None:
+        super().__init__(compiled, manifest, folder, scratch)
+        self.runner = SdkRunner(compiled.platform, self.board)
+        self.notes = [f"built and run with the SDK in {self.runner.sdk.home}"]
 
     def checks(self, options: RunOptions) -> Sequence[CheckMode]:
         return (CheckMode.NONE,)
@@ -289,16 +350,35 @@ class _ChipSimulation(_Simulation):
     def run(self, check: CheckMode, golden: Golden, options: RunOptions) -> ModeResult:
         work = self.work_folder()
         files = self.files(work, golden)
-        if options.rounds not in self.programs:
-            target = self.scratch / f"program_{options.rounds}.elf"
-            self.programs[options.rounds] = self.builder.build_project(self.folder, target, options.rounds)
-        done = self.simulator.run(self.programs[options.rounds], files.iterdir(), work, options.timeout)
+        build = self.scratch / f"sdk_{options.rounds}"
+        steps = sum(len(self.manifest.programs[call.program].steps) for call in golden.script.calls)
+        self.runner.build(self.folder, files, build, options.rounds, steps * options.rounds)
+        done = self.runner.run(build, work, options.timeout)
         result = _mode_result(check, self.outputs(work, golden, options), done.report, options.rounds)
-        result.cycles = cycles_of(int(done.report["cycles"]), options.rounds, done.steps, self.manifest.programs[0])
+        result.cycles = cycles_of(int(done.report["cycles"]), options.rounds, done.steps, self.manifest)
         return result
 
 
-_SIMULATIONS: Mapping[str, type[_Simulation]] = {"host": _HostSimulation, "gvsoc": _ChipSimulation}
+class _BoardSimulation(_SdkSimulation):
+    """No simulation: on a board."""
+
+    board = True
+
+
+_SIMULATIONS: Mapping[str, type[_Simulation]] = {"host": _HostSimulation, "gvsoc": _ChipSimulation, "board": _BoardSimulation}
+
+
+def _simulation(runs: Sequence[RunOptions], platform: Platform) -> type[_Simulation]:
+    """For the simulated chip the SDK, if it is installed and knows the platform, because it has the vendor's own model of it; but only the
+    bare chip can be watched."""
+    name = runs[0].simulator
+    if name == "gvsoc" and glue_of(platform) is not None and all(run.compare != "all" for run in runs):
+        try:
+            find_sdk()
+        except ToolMissingError:
+            return _ChipSimulation
+        return _SdkSimulation
+    return _SIMULATIONS[name]
 
 
 def _mode_result(check: CheckMode, outputs: list[Comparison], report: Mapping[str, Any], rounds: int) -> ModeResult:

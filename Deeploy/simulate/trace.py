@@ -2,7 +2,7 @@
 
 The file is 8 bytes "DPTRACE1", then records of five little-endian uint32 (round from 1, step, phase, tensor, bytes) followed by the
 tensor's dense row-major data. phase: 0 before the step (what it reads), 1 after it (what it wrote); tensor: index in the
-manifest's tensors.
+manifest's tensors, those of all programs in a row. A round is a run of a program.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from pathlib import Path
 
 import numpy as np
 
-from Deeploy.emit.manifest import ProgramEntry, TensorEntry
+from Deeploy.emit.manifest import Manifest, TensorEntry
 from Deeploy.errors import Problem, RunError
 
 MAGIC = b"DPTRACE1"
@@ -22,7 +22,7 @@ HEAD = np.dtype("<u4")
 
 @dataclass(frozen=True)
 class Record:
-    """One tensor at one moment. step: index in the program; after: False before the step, True after it."""
+    """One tensor at one moment. step: index among the steps of all programs; after: False before the step, True after it."""
 
     round: int
     step: int
@@ -41,22 +41,23 @@ class StepTrace:
     writes: dict[str, np.ndarray]
 
 
-def read_trace(path: Path, program: ProgramEntry) -> Iterator[Record]:
+def read_trace(path: Path, manifest: Manifest) -> Iterator[Record]:
     """All records in order. Raises RunError if the file is missing, cut short or not of this program."""
     try:
         data = path.read_bytes()
     except OSError as error:
         raise RunError(Problem(f"the program has left no trace '{path.name}'", error.strerror or str(error))) from None
+    tensors = [t for program in manifest.programs for t in program.tensors]
     if data[: len(MAGIC)] != MAGIC:
         raise RunError(f"'{path.name}' is no trace")
     at = len(MAGIC)
     while at < len(data):
         head = np.frombuffer(data[at : at + 20], HEAD)
         at += 20
-        if head.size != 5 or head[3] >= len(program.tensors) or at + int(head[4]) > len(data):
+        if head.size != 5 or head[3] >= len(tensors) or at + int(head[4]) > len(data):
             raise RunError(f"the trace '{path.name}' is cut short or damaged")
         number, step, phase, index, size = (int(v) for v in head)
-        tensor = program.tensors[index]
+        tensor = tensors[index]
         dtype = np.dtype(tensor.dtype).newbyteorder("<")
         value = np.frombuffer(data[at : at + size], dtype)
         at += size
@@ -65,10 +66,10 @@ def read_trace(path: Path, program: ProgramEntry) -> Iterator[Record]:
         yield Record(number, step, phase == 1, tensor, value.reshape(tensor.shape))
 
 
-def step_traces(path: Path, program: ProgramEntry) -> Iterator[StepTrace]:
+def step_traces(path: Path, manifest: Manifest) -> Iterator[StepTrace]:
     """The records put together per run of a step. Raises as `read_trace`."""
     current: StepTrace | None = None
-    for record in read_trace(path, program):
+    for record in read_trace(path, manifest):
         if current is None or (record.round, record.step) != (current.round, current.step):
             if current is not None:
                 yield current

@@ -12,6 +12,6 @@ run: network
 	DP_HOST_FILES=hex ./network $(ROUNDS)
 
 clean:
-	rm -f network output_*.bin
+	rm -f network output_*.bin state_*.bin
 
 .PHONY: run clean

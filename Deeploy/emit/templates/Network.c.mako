@@ -9,12 +9,12 @@
 <%def name="closed(b)">\
   dp_close_${"l2((void *)" if b.level.name == "L2" else "l3("}t_${b.tensors[0].name}, ${b.size}u);
 </%def>\
-<%def name="table(name, ios)">\
+<%def name="table(name, interface)">\
 const dp_io ${prefix}_${name}[] = {
-% for i in ios:
+% for i in interface.ios:
   {${i}},
 % endfor
-% if not ios:
+% if not interface.ios:
   {NULL, 0, 0, 0, 0, 0, 0, {0}, {0}},
 % endif
 };
@@ -31,17 +31,17 @@ static uintptr_t ${name}(uint32_t index) {
 }
 % endif
 </%def>\
-<%def name="setter(function, count, table, address, tensors, refused, marks)">\
+<%def name="setter(function, count, table, address, tensors, refused, before, after)">\
 int ${prefix}_${function}(uint32_t index, const void *data, uint32_t bytes) {
   if (${refused}) return ${prefix}_NOT_READY;
 % if tensors:
   if (index >= ${prefix}_${count} || bytes != ${prefix}_${table}[index].bytes) return ${prefix}_BAD_ARGUMENT;
-% if marks:
-  begin_round();
+% if before:
+  ${before}
 % endif
   if (${address}(index)) dp_io_set(&${prefix}_${table}[index], ${address}(index), data);
-% if marks:
-  net.set[index] = 1;
+% if after:
+  ${after}
 % endif
   return ${prefix}_OK;
 % else:
@@ -102,70 +102,106 @@ static uintptr_t t_${x.name};
 static struct {
   dp_state state;
   uint8_t ready; /* Init has succeeded */
-  uint8_t open;  /* the inputs of the next run are open */
-  uint8_t done;  /* the outputs of the last run are open */
-  uint8_t set[${max(1, len(inputs))}]; /* which inputs have a value */
+% if given_state:
+  uint8_t given[${len(state.tensors)}]; /* which states have a value */
+% endif
 } net;
 
-/* ---- the steps -------------------------------------------------------------------------------------------------------------------- */
+/* Per program: open: the inputs of the next run are open; done: the outputs of the last run are open; set: which inputs have a value. */
+% for p in programs:
+static struct {
+  uint8_t open, done, set[${max(1, len(p.inputs.tensors))}];
+} io${p.suffix};
+% endfor
 
-% for s in steps:
+% for p in programs:
+/* ---- the steps${"" if len(programs) == 1 else " of " + p.name} ${"-" * 90} */
+
+% for s in p.steps:
 /* step ${s.index}: ${s.comment} */
 ${t.tables(s)}
 % endfor
-static void RunNetwork(void *unused) {
+static void Run${p.title}(void *unused) {
   (void)unused;
-% for s in steps:
+% for i, s in enumerate(p.steps):
   /* step ${s.index}: ${s.comment} */
-% for b in opens[s.index]:
+% for b in p.opens[i]:
 ${opened(b)}\
 % endfor
   dp_step_begin(${s.index}u);
   dp_step_run(&${s.name}, &net.state);
   dp_step_end(${s.index}u);
-% for b in closes[s.index]:
+% for b in p.closes[i]:
 ${closed(b)}\
 % endfor
 % endfor
-% if not steps:
-% for b in opens[0]:
+% if not p.steps:
+% for b in p.opens[0]:
 ${opened(b)}\
 % endfor
-% for b in closes[0]:
+% for b in p.closes[0]:
 ${closed(b)}\
 % endfor
 % endif
 }
 
+% endfor
 /* ---- the interface ---------------------------------------------------------------------------------------------------------------- */
 
-${table("inputs", input_ios)}
-${table("outputs", output_ios)}
-${table("state", state_ios)}
-${addresses("input_address", inputs)}
-${addresses("output_address", outputs)}
-${addresses("state_address", state)}
-/* Ends the life of the last run's outputs and begins that of the next run's inputs. */
-static void begin_round(void) {
-  if (net.open) return;
-% if any(b.is_output for b in buffers):
-  if (net.done) {
-% for b in buffers:
+% for p in programs:
+${table("inputs" + p.suffix, p.inputs)}
+${table("outputs" + p.suffix, p.outputs)}
+% endfor
+${table("state", state)}
+% for p in programs:
+${addresses("input_address" + p.suffix, p.inputs.tensors)}
+${addresses("output_address" + p.suffix, p.outputs.tensors)}
+% endfor
+${addresses("state_address", state.tensors)}
+% for p in programs:
+/* Ends the life of the last run's outputs, and of inputs that were set for a run that has not come. */
+static void end_round${p.suffix}(void) {
+% if any(b.is_output for b in p.buffers):
+  if (io${p.suffix}.done) {
+% for b in p.buffers:
 % if b.is_output:
   ${closed(b)}\
 % endif
 % endfor
   }
 % endif
-% for b in buffers:
+% if any(b.is_input and not b.kept for b in p.buffers):
+  if (io${p.suffix}.open) {
+% for b in p.buffers:
+% if b.is_input and not b.kept:
+  ${closed(b)}\
+% endif
+% endfor
+  }
+% endif
+  io${p.suffix}.done = io${p.suffix}.open = 0;
+}
+
+% endfor
+% for p in programs:
+/* Ends the life of the last run's outputs and begins that of the next run's inputs.${"" if len(programs) == 1 else " The programs use the same memory."} */
+static void begin_round${p.suffix}(void) {
+  if (io${p.suffix}.open) return;
+% for q in programs:
+% if q is not p and q.inputs.tensors:
+  memset(io${q.suffix}.set, 0, sizeof io${q.suffix}.set);
+% endif
+  end_round${q.suffix}();
+% endfor
+% for b in p.buffers:
 % if b.is_input and not b.kept:
 ${opened(b)}\
 % endif
 % endfor
-  net.done = 0;
-  net.open = 1;
+  io${p.suffix}.open = 1;
 }
 
+% endfor
 static int init_network(void) {
 % if arenas["L2"]:
   net.state.l2 = dp_arena_l2(${arenas["L2"]}u);
@@ -194,10 +230,8 @@ static int init_network(void) {
 % endfor
 % endif
 % endfor
-% for b in buffers:
-% if b.kept:
+% for b in kept:
 ${opened(b)}\
-% endif
 % endfor
   net.ready = 1;
   return ${prefix}_OK;
@@ -213,28 +247,11 @@ int ${prefix}_Init(void) {
 
 void ${prefix}_Free(void) {
   if (net.ready) {
-% if any(b.is_output for b in buffers):
-    if (net.done) {
-% for b in buffers:
-% if b.is_output:
-    ${closed(b)}\
-% endif
+% for p in programs:
+    end_round${p.suffix}();
 % endfor
-    }
-% endif
-% if any(b.is_input and not b.kept for b in buffers):
-    if (net.open) {
-% for b in buffers:
-% if b.is_input and not b.kept:
-    ${closed(b)}\
-% endif
-% endfor
-    }
-% endif
-% for b in buffers:
-% if b.kept:
+% for b in kept:
   ${closed(b)}\
-% endif
 % endfor
   }
 % for o in reversed(owned):
@@ -250,37 +267,49 @@ void ${prefix}_Free(void) {
   if (net.state.l2) dp_arena_l2_free(net.state.l2, ${arenas["L2"]}u);
 % endif
   memset(&net, 0, sizeof net);
+% for p in programs:
+  memset(&io${p.suffix}, 0, sizeof io${p.suffix});
+% endfor
 }
 
-${setter("SetInput", "INPUTS", "inputs", "input_address", inputs, "!net.ready", True)}
-${getter("GetOutput", "OUTPUTS", "outputs", "output_address", outputs, "!net.ready || !net.done")}
-${setter("SetState", "STATES", "state", "state_address", state, "!net.ready", False)}
-${getter("GetState", "STATES", "state", "state_address", state, "!net.ready")}
-int ${prefix}_Run(void) {
+% for p in programs:
+${setter("SetInput" + p.suffix, "INPUTS" + p.suffix, "inputs" + p.suffix, "input_address" + p.suffix, p.inputs.tensors, "!net.ready", "begin_round" + p.suffix + "();", "io" + p.suffix + ".set[index] = 1;")}
+${getter("GetOutput" + p.suffix, "OUTPUTS" + p.suffix, "outputs" + p.suffix, "output_address" + p.suffix, p.outputs.tensors, "!net.ready || !io" + p.suffix + ".done")}
+% endfor
+${setter("SetState", "STATES", "state", "state_address", state.tensors, "!net.ready", "", "net.given[index] = 1;" if given_state else "")}
+${getter("GetState", "STATES", "state", "state_address", state.tensors, "!net.ready")}
+% for p in programs:
+int ${prefix}_Run${p.suffix}(void) {
   if (!net.ready) return ${prefix}_NOT_READY;
-% for i, x in enumerate(inputs):
+% for i, x in enumerate(p.inputs.tensors):
 % if x.storage.size:
-  if (!net.set[${i}]) return ${prefix}_NOT_READY; /* ${comment(x.source)} */
+  if (!io${p.suffix}.set[${i}]) return ${prefix}_NOT_READY; /* ${comment(x.source)} */
+% endif
+% endfor
+% for i in p.state:
+% if i in given_state:
+  if (!net.given[${i}]) return ${prefix}_NOT_READY; /* ${comment(state.tensors[i].source)} */
 % endif
 % endfor
 % if arenas["L1"]:
   net.state.l1 = dp_arena_l1(${arenas["L1"]}u);
   if (!net.state.l1) return ${prefix}_NO_MEMORY;
 % endif
-  begin_round();
-  dp_cluster_call(RunNetwork, NULL);
+  begin_round${p.suffix}();
+  dp_cluster_call(Run${p.title}, NULL);
 % if arenas["L1"]:
   dp_arena_l1_free(net.state.l1, ${arenas["L1"]}u);
   net.state.l1 = NULL;
 % endif
-% for i in consumed:
-  net.set[${i}] = 0;
+% for i in p.consumed:
+  io${p.suffix}.set[${i}] = 0;
 % endfor
-  net.open = 0;
-  net.done = 1;
+  io${p.suffix}.open = 0;
+  io${p.suffix}.done = 1;
   return ${prefix}_OK;
 }
 
+% endfor
 #ifdef DP_OBSERVE
 uintptr_t ${prefix}_observed_address(uint32_t index);
 uintptr_t ${prefix}_observed_address(uint32_t index) {

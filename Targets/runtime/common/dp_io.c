@@ -3,21 +3,7 @@
 
 #include <string.h>
 
-static void dp_io_run(const dp_io *tensor, uintptr_t place, uint8_t *data, const uint8_t *from, uint32_t bytes) {
-  if (tensor->level == 3) {
-    if (data)
-      dp_l3_read(data, (dp_l3)place, bytes);
-    else
-      dp_l3_write((dp_l3)place, from, bytes);
-  } else if (data) {
-    memcpy(data, (const void *)place, bytes);
-  } else {
-    memcpy((void *)place, from, bytes);
-  }
-}
-
-/* Exactly one of `data` (to be filled) and `from` (to be stored) is given. */
-static void dp_io_walk(const dp_io *tensor, uintptr_t address, uint8_t *data, const uint8_t *from) {
+void dp_io_each(const dp_io *tensor, uintptr_t address, dp_io_visit visit, void *user) {
   if (tensor->bytes == 0) return;
   const int32_t inner = tensor->rank - 1;
   const int dense = tensor->rank == 0 || tensor->stride[inner] == 1;
@@ -27,7 +13,7 @@ static void dp_io_walk(const dp_io *tensor, uintptr_t address, uint8_t *data, co
   for (uint32_t at = 0; at < tensor->bytes; at += run) {
     intptr_t place = (intptr_t)address + (intptr_t)tensor->offset;
     for (int32_t d = 0; d < outer; d++) place += (intptr_t)index[d] * tensor->stride[d] * tensor->elem;
-    dp_io_run(tensor, (uintptr_t)place, data ? data + at : NULL, from ? from + at : NULL, run);
+    visit(user, (uintptr_t)place, run);
     for (int32_t d = outer - 1; d >= 0; d--) {
       if (++index[d] < tensor->ext[d]) break;
       index[d] = 0;
@@ -35,6 +21,42 @@ static void dp_io_walk(const dp_io *tensor, uintptr_t address, uint8_t *data, co
   }
 }
 
-void dp_io_get(const dp_io *tensor, uintptr_t address, void *data) { dp_io_walk(tensor, address, (uint8_t *)data, NULL); }
+/* The rest of the dense array, to be filled (data) or to be stored (from). */
+typedef struct dp_io_rest {
+  uint8_t *data;
+  const uint8_t *from;
+} dp_io_rest;
 
-void dp_io_set(const dp_io *tensor, uintptr_t address, const void *data) { dp_io_walk(tensor, address, NULL, (const uint8_t *)data); }
+static void dp_io_get_l2(void *user, uintptr_t place, uint32_t bytes) {
+  dp_io_rest *rest = (dp_io_rest *)user;
+  memcpy(rest->data, (const void *)place, bytes);
+  rest->data += bytes;
+}
+
+static void dp_io_get_l3(void *user, uintptr_t place, uint32_t bytes) {
+  dp_io_rest *rest = (dp_io_rest *)user;
+  dp_l3_read(rest->data, (dp_l3)place, bytes);
+  rest->data += bytes;
+}
+
+static void dp_io_set_l2(void *user, uintptr_t place, uint32_t bytes) {
+  dp_io_rest *rest = (dp_io_rest *)user;
+  memcpy((void *)place, rest->from, bytes);
+  rest->from += bytes;
+}
+
+static void dp_io_set_l3(void *user, uintptr_t place, uint32_t bytes) {
+  dp_io_rest *rest = (dp_io_rest *)user;
+  dp_l3_write((dp_l3)place, rest->from, bytes);
+  rest->from += bytes;
+}
+
+void dp_io_get(const dp_io *tensor, uintptr_t address, void *data) {
+  dp_io_rest rest = {(uint8_t *)data, NULL};
+  dp_io_each(tensor, address, tensor->level == 3 ? dp_io_get_l3 : dp_io_get_l2, &rest);
+}
+
+void dp_io_set(const dp_io *tensor, uintptr_t address, const void *data) {
+  dp_io_rest rest = {NULL, (const uint8_t *)data};
+  dp_io_each(tensor, address, tensor->level == 3 ? dp_io_set_l3 : dp_io_set_l2, &rest);
+}

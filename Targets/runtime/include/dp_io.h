@@ -25,6 +25,11 @@ typedef struct dp_io {
   int32_t stride[DP_IO_RANK];
 } dp_io;
 
+/* Calls visit(user, place, bytes) for the pieces of the tensor that lie densely, in the order of the dense array. address: of the tensor's
+ * storage; place: of the piece, at the tensor's level. */
+typedef void (*dp_io_visit)(void *user, uintptr_t place, uint32_t bytes);
+void dp_io_each(const dp_io *tensor, uintptr_t address, dp_io_visit visit, void *user);
+
 /* Copies the tensor, whose storage is at `address`, to the dense array `data`. */
 void dp_io_get(const dp_io *tensor, uintptr_t address, void *data);
 /* Copies the dense array `data` to the tensor. */

@@ -9,6 +9,7 @@ import onnx_graphsurgeon as gs
 import pytest
 
 from Deeploy.frontend.model import Model
+from Deeploy.operators import load_all
 from Deeploy.operators.base import Exactness, Operator, Value, View, all_operators
 from Deeploy.passes import (
     batch_norm,
@@ -480,10 +481,11 @@ def test_every_flag_for_passes_is_declared_by_somebody() -> None:
         "view": {"Transpose", "Reshape", "Squeeze", "Unsqueeze", "Flatten", "Slice", "Split", "Identity"},
         "shape_only": {"Shape", "Size"},
         "table_slots": {"RequantShift"},
-        "index_slots": {"Gather"},
-        "elementwise": {"Add", "Sum", "Sub", "Mul", "Div", "Pow", "Min", "Max", "Where", "PRelu"},
-        "needed_outputs": {"MaxPool", "Dropout", "LayerNormalization", "BatchNormalization"},
+        "index_slots": {"Gather", "SoftmaxCrossEntropyLoss", "SoftmaxCrossEntropyLossGrad"},
+        "elementwise": {"Add", "Sum", "Sub", "Mul", "Div", "Pow", "Min", "Max", "Where", "PRelu", "GeluGrad", "ReluGrad"},
+        "needed_outputs": {"MaxPool", "Dropout", "LayerNormalization", "BatchNormalization", "ConvGrad", "LayerNormalizationGrad"},
     }
+    load_all()
     for flag, names in flags.items():
         found = {n for o in all_operators() for n in o.names if getattr(o, flag) != getattr(Operator, flag)}
         assert found == names, flag

@@ -15,7 +15,6 @@ from Deeploy.passes.edit import declaration, forget_unused, new_constant
 
 def run(model: Model) -> None:
     """The pass. Two readers of one constant at one shape read one expanded constant."""
-    model.expanded |= {t.name for node in model.graph.nodes for t in node.inputs if isinstance(t, gs.Constant)} - model.overridable
     made: dict[tuple[str, tuple[int, ...], tuple[int, ...]], gs.Constant] = {}
     for node in model.graph.nodes:
         operator = declaration(node)
@@ -32,7 +31,7 @@ def run(model: Model) -> None:
             if key not in made:
                 full = np.ascontiguousarray(np.broadcast_to(tensor.values.reshape(wanted), shape))
                 made[key] = new_constant(model, f"{tensor.name}_expanded", full, tensor.name)
-                model.expanded.add(made[key].name)
             node.inputs[slot] = made[key]
     if made:
         forget_unused(model)
+    model.expanded |= {t.name for node in model.graph.nodes for t in node.inputs if isinstance(t, gs.Constant)} - model.overridable

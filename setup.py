@@ -43,6 +43,9 @@ setup(
     extras_require={
         "run": ["onnxruntime>=1.20,<2"],
         "test": ["onnxruntime>=1.20,<2", "pytest>=8", "pytest-xdist>=3.5", "hypothesis>=6.100"],
+        "gvsoc": [  # what the front-end of GVSoC imports
+            *("prettytable", "pexpect", "lz4", "pycryptodome", "rich", "psutil", "hjson", "pyelftools", "tabulate", "PyYAML", "six"),
+        ],
         "lint": ["ruff>=0.9", "mypy>=1.13"],
     },
     entry_points={"console_scripts": ["deeploy = Deeploy.cli:entry"]},

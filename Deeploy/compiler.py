@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -10,6 +11,7 @@ from Deeploy import operators, passes
 from Deeploy.emit import EmitOptions, Manifest, Script, emit
 from Deeploy.errors import Problem, UsageError
 from Deeploy.frontend import Model, bind_state, load
+from Deeploy.frontend.source import model_file, read
 from Deeploy.lower import Store, lower
 from Deeploy.plan import Plan, PlanOptions, plan_programs
 from Deeploy.platform import Platform
@@ -56,7 +58,7 @@ def check_graphs(graphs: Sequence[Graph]) -> None:
     seen: set[str] = set()
     for graph in graphs:
         name = graph.name
-        if not name.isidentifier() or not name.isascii() or len(name) > 16:
+        if not re.fullmatch(r"[A-Za-z][A-Za-z0-9_]{0,15}", name):
             remedy = "use up to 16 letters, digits and _, a letter first"
             raise UsageError(Problem(f"--graph {name}={graph.path}: '{name}' cannot be part of C names", remedy=remedy))
         if name.lower() in seen:
@@ -121,12 +123,21 @@ def compile_graphs(graphs: Sequence[Graph], options: Options, progress: Callable
 
 
 def load_graphs(graphs: Sequence[Graph], options: Options) -> list[Model]:
-    """The models as loaded, with what they know of each other: what one graph updates is state of all. Raises DeeployError."""
+    """The models as loaded, with what they know of each other: what one graph updates is state of all. Input types and dimensions go to the
+    graphs that have them. Raises DeeployError."""
+    if len(graphs) == 1:
+        return [load(graphs[0].path, input_types=options.input_types, dims=options.dims)]
+    named = bool(options.input_types or options.dims)
+    known = [read(model_file(graph.path)[0]).input_keys() if named else set[str]() for graph in graphs]
+    for option, names in (("--input-type", options.input_types), ("--dim", options.dims)):
+        for name in names:
+            if not any(name in keys for keys in known):
+                raise UsageError(Problem(f"{option} {name}: no graph has it"))
     models = []
-    for graph in graphs:
-        models.append(load(graph.path, input_types=options.input_types, dims=options.dims))
-    if len(models) > 1:
-        bind_state(models, [graph.name for graph in graphs])
+    for graph, keys in zip(graphs, known, strict=True):
+        types = {name: dtype for name, dtype in options.input_types.items() if name in keys}
+        models.append(load(graph.path, input_types=types, dims={n: size for n, size in options.dims.items() if n in keys}))
+    bind_state(models, [graph.name for graph in graphs])
     return models
 
 

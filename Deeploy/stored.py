@@ -16,9 +16,8 @@ from Deeploy.compiler import Graph, Options, compile_graphs, emit_project
 from Deeploy.emit import Call, Manifest, Script
 from Deeploy.frontend import Model, load_inputs
 from Deeploy.frontend.fixtures import INPUTS, MiniBatches, mini_batches
-
-ACCUMULATOR = "InPlaceAccumulatorV2"
-RESET_SLOT = 2
+from Deeploy.frontend.order import updates_of
+from Deeploy.operators.base import find
 
 
 @dataclass(frozen=True)
@@ -80,27 +79,36 @@ def _stored(path: Path, model: Model) -> dict[str, np.ndarray]:
 def _training_calls(models: Sequence[Model], protocol: Protocol, inputs: Sequence[dict[str, np.ndarray]]) -> list[Call]:
     model = models[protocol.train]
     resets = reset_inputs(model)
-    plain = tuple(k for k, t in enumerate(model.graph.outputs) if not is_updated_state(model, t.name))
+    updated = updated_state(model)
+    plain = tuple(k for k, t in enumerate(model.graph.outputs) if t.name not in updated)
     calls = []
     batches = protocol.batches
     for number, data in enumerate(batches.data):
-        first = number % batches.per_update == 0
+        begins = number % batches.per_update == 0
         given = {**(inputs[protocol.train] if number == 0 else {}), **data}
-        given |= {name: np.full(model.values[name].shape, first, model.values[name].dtype.numpy) for name in resets}
+        given |= {name: np.full(model.values[name].shape, begins, model.values[name].dtype.numpy) for name in resets}
         calls.append(Call(protocol.train, given, None if number == 0 else plain))
         if (number + 1) % batches.per_update == 0:
-            calls += [Call(i, {}, ()) for i in protocol.optimizers]
+            first = number + 1 == batches.per_update
+            calls += [Call(i, {}, None if first else ()) for i in protocol.optimizers]
     return calls + [Call(i, inputs[i]) for i in protocol.others]
 
 
 def reset_inputs(model: Model) -> list[str]:
     """The inputs of the graph that say whether accumulation begins anew."""
-    names = {n.inputs[RESET_SLOT].name for n in model.graph.nodes if n.op == ACCUMULATOR and len(n.inputs) > RESET_SLOT}
+    names = set()
+    for node in model.graph.nodes:
+        operator = find(node.op, node.domain or "")
+        slot = None if operator is None else operator.reset_slot
+        if slot is not None and slot < len(node.inputs):
+            names.add(node.inputs[slot].name)
     return [t.name for t in model.graph.inputs if t.name in names]
 
 
-def is_updated_state(model: Model, output: str) -> bool:
-    """Whether the graph output is state after its update."""
-    from Deeploy.frontend.order import updates_of
-
-    return any(new.name == output for node in model.graph.nodes for new, _ in updates_of(node))
+def updated_state(model: Model) -> dict[str, str]:
+    """By name of a tensor that is state after an update: the name of the state."""
+    roots = {kept.variable.name: kept.variable.name for kept in model.state}
+    for node in model.graph.nodes:
+        for new, old in updates_of(node):
+            roots[new.name] = roots[old.name]
+    return {name: root for name, root in roots.items() if name != root}

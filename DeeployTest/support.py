@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -37,11 +38,13 @@ def deeploy_json(*arguments: object) -> dict[str, Any]:
 
 
 def why_no_gvsoc(platform: str) -> str:
-    """Why nothing can be built for that platform's chip and run on GVSoC; "" if it can."""
+    """Why nothing can be built for that platform's chip and run on GVSoC; "" if it can. With DEEPLOY_REQUIRE_GVSOC that is an error."""
     try:
         find_gvsoc()
         find_toolchain()
         Gvsoc(load(platform))
     except ToolMissingError as error:
+        if os.environ.get("DEEPLOY_REQUIRE_GVSOC"):
+            raise
         return str(error)
     return ""

@@ -156,14 +156,15 @@ def files(tmp_path: Path) -> Path:
 
 def test_transfers_that_no_small_network_has(library: Path, small: Path, files: Path, tmp_path: Path) -> None:
     program = native(library, [C_FILES / "pmsis_transfers.c"], tmp_path / "program", small)
-    done = call(program, MOCK_READFS=str(files))
+    done = call(program, cwd=tmp_path, MOCK_READFS=str(files))
     assert done.returncode == 0, done.stdout + done.stderr
+    assert (tmp_path / "made.bin").read_bytes() == bytes((i * 7 + i // 251) % 256 for i in range(5 + 4096))
 
 
 def test_a_missing_file_is_an_error_of_the_program(library: Path, small: Path, tmp_path: Path) -> None:
     program = native(library, [small / "main.c", small / "Network.c"], tmp_path / "program", small)
     for environment in ({"MOCK_READFS": str(tmp_path)}, {}):
-        done = call(program, **environment)
+        done = call(program, cwd=tmp_path, **environment)
         assert done.returncode == 1 and "Init: 2" in done.stdout, done.stdout + done.stderr
 
 
@@ -186,7 +187,7 @@ def test_the_stand_in_is_strict(body: str, words: str, library: Path, small: Pat
         "int main(int argc, char **argv) { (void)argc; (void)argv; l1 = dp_arena_l1(64); dp_arena_l3(8); dp_cluster_call(control, 0);"
         " dp_arena_l1_free(l1, 64); return 0; }\n"
     )
-    done = call(native(library, [main], tmp_path / "program", small), MOCK_READFS=str(tmp_path))
+    done = call(native(library, [main], tmp_path / "program", small), cwd=tmp_path, MOCK_READFS=str(tmp_path))
     assert done.returncode == 99 and words in done.stderr, done.stdout + done.stderr
 
 

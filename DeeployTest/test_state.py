@@ -15,7 +15,7 @@ from onnx import TensorProto, helper, numpy_helper
 from Deeploy.compiler import Compiled, Graph, Options, compile_graphs, emit_project
 from Deeploy.emit import Call, Script
 from Deeploy.emit.script import project_state
-from Deeploy.errors import ModelError, UsageError
+from Deeploy.errors import DoesNotFitError, ModelError, UsageError
 from Deeploy.frontend import load, order
 from Deeploy.program.tensor import Role, Storage
 from Deeploy.report import l3_of
@@ -227,6 +227,66 @@ def test_updates_are_state_and_no_inputs(tmp_path: Path) -> None:
     assert model.values["v"].constant is None
 
 
+@pytest.mark.parametrize(
+    "read, attributes, more",
+    [
+        ("Gather", {"axis": 0}, {"i": np.array([2, 0])}),
+        ("Expand", {}, {"i": np.array([2, 4, 3])}),
+        ("Tile", {}, {"i": np.array([1, 1])}),
+        ("Clip", {}, {}),
+        ("Sum", {}, {}),
+        ("Cast", {"to": TensorProto.FLOAT}, {}),
+        ("Slice", {}, {"a": np.array([1]), "b": np.array([3])}),
+        ("Transpose", {"perm": [1, 0]}, {}),
+    ],
+)
+def test_whatever_reads_a_state_sees_the_old_value(tmp_path: Path, read: str, attributes: dict, more: dict) -> None:
+    """Also what lies on the state's bytes without being declared a view."""
+    nodes = [sgd("w", "g"), node(read, ["w", *more], ["r"], **attributes), node("Relu", ["r"], ["y"])]
+    w = np.arange(12, dtype=np.float32).reshape(4, 3) - 5
+    outputs = ["y", "w_updated", *(["r"] if read not in ("Slice", "Transpose") else [])]  # an output may not be a view of the old value
+    folder = save(tmp_path / "net", nodes, {"g": [4, 3]}, outputs, {"w": w, **more})
+    expected = {
+        "Gather": w[[2, 0]],
+        "Expand": np.broadcast_to(w, (2, 4, 3)),
+        "Slice": w[1:3],
+        "Transpose": w.T,
+    }.get(read, w)
+    g = np.full((4, 3), 100, np.float32)
+    got = simulate(tmp_path, [Graph(folder)], Script((Call(0, {"g": g}),)))
+    np.testing.assert_array_equal(got.outputs[0, 0], np.maximum(expected, 0))
+    np.testing.assert_array_equal(got.outputs[0, 1], w - np.float32(LR) * g)
+    if (0, 2) in got.outputs:
+        np.testing.assert_array_equal(got.outputs[0, 2], expected)
+
+
+@pytest.mark.parametrize("home", ["L2", "L3"])
+def test_a_gradient_that_is_the_state_in_another_layout(tmp_path: Path, home: str) -> None:
+    nodes = [node("Transpose", ["w"], ["t"], perm=[1, 0]), sgd("w", "t")]
+    w = np.random.default_rng(0).standard_normal((24, 24)).astype(np.float32)
+    folder = save(tmp_path / "net", nodes, {}, ["w_updated"], {"w": w})
+    for check in (CheckMode.LAZY, CheckMode.TSAN):
+        got = simulate(tmp_path, [Graph(folder)], Script(), dataclasses.replace(OPTIONS, home=home, l1=1000), check)
+        np.testing.assert_allclose(got.outputs[0, 0], w - np.float32(LR) * w.T, rtol=1e-6)
+
+
+def test_small_states_fit_where_the_plan_says_so(tmp_path: Path) -> None:
+    """State without initial values lies behind the arena, at its own alignment: the least L2 that is accepted suffices at run time."""
+    count = 20
+    nodes = [sgd(f"w{k}", "g") for k in range(count)]
+    folder = save(tmp_path / "net", nodes, {f"w{k}": [1] for k in range(count)} | {"g": [1]}, [f"w{k}_updated" for k in range(count)])
+    script = Script((Call(0, {"g": np.ones(1, np.float32)}),), {f"w{k}": np.full(1, k, np.float32) for k in range(count)})
+    for l2 in range(120, 260, 4):
+        try:
+            compile_graphs([Graph(folder)], Options("gap9", home="L2", l2=l2))
+        except DoesNotFitError:
+            continue
+        got = simulate(tmp_path, [Graph(folder)], script, Options("gap9", home="L2", l2=l2))
+        assert [float(got.state[f"w{k}"][0]) for k in range(count)] == [k - LR for k in range(count)]
+        return
+    raise AssertionError("no L2 of that size was accepted")
+
+
 # ---- several graphs -----------------------------------------------------------------------------------------------------------------
 
 
@@ -296,6 +356,22 @@ def test_graphs_may_not_disagree_about_state(tmp_path: Path) -> None:
     assert [s.size for s in storages(same, Role.STATE)] == [16] and not storages(same, Role.CONSTANT)
     given = compile_graphs(project(inputs={"w": [4]}, outputs=["y"]), OPTIONS)
     assert [s.content for s in storages(given, Role.STATE)] == [np.ones(4, np.float32).tobytes()]
+
+
+def test_overridable_constants_of_one_name_with_different_bytes(tmp_path: Path) -> None:
+    """Each graph has its own default."""
+
+    def graph(name: str, value: float) -> Graph:
+        k = (np.full(3, value) + np.arange(3)).astype(np.float32)
+        folder = save(tmp_path / name, [node("Add", ["x", "k"], ["y"])], {"x": [3]}, ["y"], {"k": k})
+        model = onnx.load(folder / "network.onnx")
+        model.graph.input.append(helper.make_tensor_value_info("k", TensorProto.FLOAT, [3]))
+        onnx.save(model, folder / "network.onnx")
+        return Graph(folder, name)
+
+    x = np.ones(3, np.float32)
+    got = simulate(tmp_path, [graph("a", 10), graph("b", 400)], Script((Call(0, {"x": x}), Call(1, {"x": x}))))
+    assert got.outputs[0, 0].tolist() == [11, 12, 13] and got.outputs[1, 0].tolist() == [401, 402, 403]
 
 
 def test_the_caller_of_one_program_ends_the_inputs_of_the_others(tmp_path: Path) -> None:

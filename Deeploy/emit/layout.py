@@ -12,13 +12,10 @@ from dataclasses import dataclass, field
 
 from Deeploy.emit.script import project_state
 from Deeploy.errors import DefectError
-from Deeploy.plan.result import Arena, Placement, Plan
+from Deeploy.plan.result import KEPT_ALIGNMENT, Arena, Placement, Plan
 from Deeploy.program.program import Program, Project
 from Deeploy.program.step import Access
 from Deeploy.program.tensor import ConstantBuffer, Level, Role, Storage, Tensor, VariableBuffer
-
-KEPT_ALIGNMENT = 8
-"""Of state behind an arena, bytes: what any transfer and any type may want."""
 
 
 def pointer(tensor: Tensor) -> str:

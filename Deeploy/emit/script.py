@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -93,10 +93,3 @@ def _file(contents: dict[str, bytes], tensor: Tensor, array: np.ndarray | None, 
         raise DefectError(f"two contents for the file {name}")
     contents[name] = kept.tobytes()
     return name
-
-
-def file_arrays(project: Project, script: Script, files: Sequence[CallFiles]) -> Mapping[str, bytes]:
-    """The contents of the script's files; they have the names that they were emitted under, whatever the values."""
-    made = script_files(project, script)
-    assert [c.files for c in made.calls] == [c.files for c in files], "a script of another form"
-    return made.contents

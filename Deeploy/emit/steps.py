@@ -13,6 +13,21 @@ from Deeploy.program.step import Access, AxisKind, KernelCall, Operand
 from Deeploy.program.tensor import ConstantBuffer, Level
 
 
+class Tables:
+    """The constant tables of a project by content: equal ones are one, under the name of the first, which alone is defined."""
+
+    def __init__(self) -> None:
+        self._names: dict[tuple[str, str], str] = {}
+
+    def define(self, ctype: str, name: str, initialiser: str) -> tuple[str, str]:
+        """(name to use, definition; "" if it is there already). `ctype` ends in [] for an array."""
+        known = self._names.setdefault((ctype, initialiser), name)
+        if known != name:
+            return known, ""
+        plain, brackets = ctype.removesuffix("[]"), "[]" if ctype.endswith("[]") else ""
+        return name, f"static const {plain} {name}{brackets} = {{{initialiser}}};\n"
+
+
 @dataclass(frozen=True)
 class OperandView:
     """An operand of a step. near: L1 tile buffers, far: L2 tile buffers (None: it is no operand of that loop)."""

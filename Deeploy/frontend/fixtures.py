@@ -74,6 +74,13 @@ def _entry(path: Path, archive: Any, key: str) -> np.ndarray:
         raise _unreadable(path, error) from error
 
 
+def _count(path: Path, archive: Any, key: str) -> int:
+    array = np.ravel(_entry(path, archive, key))
+    if array.size != 1 or array.dtype.kind not in "iu" or array[0] < 1:
+        raise UsageError(Problem(f"'{path.name}': {key} is not a whole number that is at least 1"))
+    return int(array[0])
+
+
 def _unreadable(path: Path, error: Exception) -> UsageError:
     reason = error.strerror if isinstance(error, OSError) and error.strerror else "it is not an npz archive, or it is damaged"
     return UsageError(Problem(f"'{path.name}' cannot be read", why=reason))
@@ -96,15 +103,18 @@ def mini_batches(folder: Path, model: Model) -> MiniBatches | None:
     with _opened(path) as archive:
         if not set(archive.files) >= META:
             return None
-        size, count, per_update = (int(np.ravel(_entry(path, archive, f"meta_{k}"))[0]) for k in ("data_size", "n_batches", "n_accum"))
+        size, count, per_update = (_count(path, archive, f"meta_{name}") for name in ("data_size", "n_batches", "n_accum"))
         keys = [key for key in archive.files if not _BATCH.match(key)]
-        given = dict(zip(keys, (name for name in model.input_names if name not in model.updated), strict=False))
-        changing = [key for key in keys if f"mb1_{key}" in archive.files]
+        wanted_names = [name for name in model.input_names if name not in model.updated]
+        by_name = set(keys) <= set(model.input_names)
+        given = {key: key for key in keys} if by_name else dict(zip(keys, wanted_names, strict=False))
+        later = {match[1] for key in archive.files if (match := re.match(r"mb\d+_(.*)", key))}
+        changing = [key for key in keys if key in later]
         wanted = [{key: key if batch == 0 else f"mb{batch}_{key}" for key in changing} for batch in range(size)]
         missing = [key for batch in wanted for key in batch.values() if key not in archive.files]
-        if missing or size < 1 or per_update < 1:
-            why = f"missing: {', '.join(missing[:4])}" if missing else "meta_data_size and meta_n_accum must be at least 1"
-            raise UsageError(Problem(f"'{path.name}' does not hold {size} mini-batches", why))
+        missing += sorted(later - set(keys))
+        if missing:
+            raise UsageError(Problem(f"'{path.name}' does not hold {size} mini-batches", f"missing: {', '.join(missing[:4])}"))
         data = []
         for batch in range(count):
             arrays = {given[k]: _entry(path, archive, key) for k, key in wanted[batch % size].items()}

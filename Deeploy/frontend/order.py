@@ -55,7 +55,8 @@ def _cycle(node: gs.Node, before: dict[int, list[gs.Node]]) -> Exception:
         return DefectError(f"a cycle through node '{node.name}' ({node.op})")
     what = "no order of the nodes is right"
     why = "some node reads the value that a tensor has before it is updated in place, and depends on that update"
-    return ModelError(Problem(what, why, "read the old value from a copy that an earlier node makes", node=node.name, operator=node.op))
+    remedy = "read the old value from a node that computes it anew (a Mul by 1); an Identity is no copy"
+    return ModelError(Problem(what, why, remedy, node=node.name, operator=node.op))
 
 
 def _readers_before_updates(graph: gs.Graph) -> dict[int, list[gs.Node]]:

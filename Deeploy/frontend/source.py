@@ -52,6 +52,14 @@ class Source:
     notes: list[str] = field(default_factory=list)
     names: NameSet = field(default_factory=NameSet)
 
+    def input_keys(self) -> set[str]:
+        """What options may name: inputs, symbolic dimensions, and INPUT:AXIS of each dimension."""
+        keys = {declared.name for declared in self.inputs}
+        for declared in self.inputs:
+            for axis, dim in enumerate(declared.dims or ()):
+                keys |= {f"{declared.name}:{axis}", *([dim] if isinstance(dim, str) else [])}
+        return keys
+
 
 def model_file(path: str | Path) -> tuple[Path, Path | None]:
     """The .onnx file of a model, and the folder of its fixtures if it is a folder. Raises UsageError."""

@@ -45,9 +45,12 @@ def updated_roots(graph: gs.Graph) -> tuple[list[str], list[Problem]]:
                     )
                 )
                 continue
-            other = updated_by.setdefault(id(old), node)
-            if other is not node:
+            other = updated_by.get(id(old))
+            updated_by[id(old)] = node
+            if other is not None:
                 what = f"it and node '{other.name}' both update '{old.name}' in place"
+                if other is node:
+                    what = f"it updates '{old.name}' in place twice"
                 remedy = "let one of them update the result of the other"
                 problems.append(Problem(what, "their order is not said", remedy, node=node.name, operator=node.op))
                 continue

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 
 from Deeploy.errors import ModelError
-from Deeploy.operators.base import Node, Operator, Value, find
+from Deeploy.operators.base import Node, Operator, Value, View, find
 from Deeploy.operators.copying import copy_parts
 from Deeploy.program.dtypes import DType
 from Deeploy.program.program import Program
@@ -130,7 +130,13 @@ class Context:
 
     def view(self, index: int, tensor: Tensor, shape: Sequence[int], strides: Sequence[int], offset: int = 0) -> None:
         assert index not in self._outputs
-        self._outputs[index] = self.builder.view_of(self.node.outputs[index], tensor, shape, strides, offset)
+        view = self.builder.view_of(self.node.outputs[index], tensor, shape, strides, offset)
+        operator = find(self.node.op, self.node.domain)
+        if tensor.storage.role is Role.STATE and operator is not None and operator.view is View.NONE:
+            # The order of the nodes follows declared views only: who reads this one may come after an update.
+            self.builder.copy(view, self.output(index), self.node.name, self.node.op)
+        else:
+            self._outputs[index] = view
 
     def dense(self, tensor: Tensor) -> Tensor:
         if tensor.is_dense or (isinstance(tensor, ConstantBuffer) and tensor.literal is not None):

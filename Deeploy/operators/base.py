@@ -217,6 +217,9 @@ class Operator:
     updates: ClassVar[Mapping[int, int]] = {}
     """Output index -> input slot: the output is that input, updated in place (one shape, one type, one storage)."""
 
+    reset_slot: ClassVar[int | None] = None
+    """Input that says whether an accumulation in place begins anew."""
+
     def normalise(self, node: gs.Node, opset: int) -> None:
         """Rewrites the node of a model of that ai.onnx opset to the internal form, in place. Default: nothing to do."""
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import replace
 
@@ -22,6 +23,8 @@ SGD_STEP = Kernel("dp_sgd_f32", "training_state.c", "dp_sgd_cst", cycles_per_poi
 def _update_step(ctx: Lowering, kernel: Kernel, inputs: Sequence[Tensor], params: Sequence[Param]) -> None:
     """The step that changes output 0, the state, element by element; the kernel's operands are `inputs` and the state."""
     state = ctx.update(0)
+    # An operand that is the state in another layout would be read where other tiles have been updated already.
+    inputs = [ctx.dense(t) if t.storage is state.storage else t for t in inputs]
     axes, operands = elementwise_space(inputs, state)
     operands[-1] = replace(operands[-1], access=Access.UPDATE)
     call = KernelCall(kernel, tuple(range(len(operands))), tuple(range(len(axes))), (Param("rank", len(axes)), *params))
@@ -59,6 +62,7 @@ class InPlaceAccumulatorV2(_Update):
     """
 
     names = ("InPlaceAccumulatorV2",)
+    reset_slot = 2
     domains = None
 
     def problems(self, node: Node) -> list[Problem]:
@@ -96,6 +100,8 @@ class SGD(_Update):
         found = super().problems(node)
         if not node.has("lr"):
             found.append(node.problem("the attribute is missing", remedy="give the step size as an attribute", attribute="lr"))
+        elif not math.isfinite(node.float("lr")):
+            found.append(node.problem(f"the step size is {node.float('lr')}", remedy="give a finite number", attribute="lr"))
         if any(value is not None for value in node.inputs[2:]):
             found.append(node.problem("it has more than two inputs", "a weight and a gradient are supported", "give lr as an attribute"))
         return found

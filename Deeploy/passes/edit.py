@@ -159,6 +159,9 @@ def bypass(uses: Uses, node: gs.Node, source: gs.Variable | gs.Constant, output:
     if producer is None or source.name in uses.outputs or source.name in uses.inputs:
         return False
     position = next(i for i, t in enumerate(producer.outputs) if t.name == source.name)
+    operator = declaration(producer)
+    if operator is not None and position in operator.updates:
+        return False  # a later update would write over the output
     node.outputs[output] = gs.Variable.empty()
     producer.outputs[position] = target
     uses.producers[target.name] = producer

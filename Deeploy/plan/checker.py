@@ -301,8 +301,8 @@ class _Checker:
             for storage in self._used():
                 fixed = storage.role in (Role.CONSTANT, Role.STATE) or storage.content is not None
                 constants += storage.size if fixed and storage.home is level else 0
-            needed = constants + self.plan.arenas[level].size + spec.reserved
-            _require(needed <= spec.bytes, f"{needed} bytes in {level.name}, which has {spec.bytes}")
+            needed = constants + self.plan.arenas[level].size
+            _require(needed <= spec.usable, f"{needed} bytes in {level.name}, which has {spec.usable}")
             use = next((u for u in self.plan.use if u.level is level), None)
             _require(use is not None and use.arena == self.plan.arenas[level].size, f"the use of {level.name} is not that of its arena")
             assert use is not None

@@ -11,7 +11,8 @@ from Deeploy.plan.checker import check
 from Deeploy.plan.geometry import is_literal, round_up
 from Deeploy.plan.homes import Excess, next_to_move, values
 from Deeploy.plan.lifetimes import Group, InPlace, Lifetime, groups, in_arena, in_place_pairs, lifetimes, placed_storages
-from Deeploy.plan.result import Arena, Block, LevelUse, Placement, Plan, StepPlan, TileBuffers
+from Deeploy.plan.result import KEPT_ALIGNMENT, Arena, Block, LevelUse, Placement, Plan, StepPlan, TileBuffers
+from Deeploy.plan.tables import generated_bytes
 from Deeploy.plan.tiling import Budget, Tiling, does_not_fit, signature, smallest_l2, tile_step
 from Deeploy.platform import Platform
 from Deeploy.program.program import Program
@@ -65,6 +66,7 @@ def plan_programs(programs: Sequence[Program], platform: Platform, options: Plan
     """
     options = options or PlanOptions()
     platform = platform.with_overrides(options.l1, options.l2, options.l3, options.cores)
+    platform = platform.with_reserved(Level.L2, generated_bytes(programs))
     home = Level.L3 if options.home == "L3" else Level.L2
     lasting: dict[Storage, None] = {}
     for program in programs:
@@ -161,9 +163,11 @@ class _Planner:
         return worst if worst.bytes > 0 else None
 
     def _constants(self, level: Level) -> int:
-        """Bytes of constants and state at home in a level."""
+        """Bytes of constants and state at home in a level, with the gap before state that lies behind an arena."""
         alignment = self.platform.levels[level].alignment
-        return sum(round_up(s.size, max(alignment, s.alignment)) for s in self.alive if s.home is level and not in_arena(s))
+        lasting = [s for s in self.alive if s.home is level and not in_arena(s)]
+        gap = KEPT_ALIGNMENT - 1 if any(s.content is None for s in lasting) else 0
+        return gap + sum(round_up(s.size, max(alignment, s.alignment, KEPT_ALIGNMENT if s.content is None else 1)) for s in lasting)
 
     def _groups(self, level: Level) -> list[Group]:
         chosen = [s for s in self.alive if s.home is level and in_arena(s)]
@@ -273,14 +277,8 @@ class _Planner:
             Level.L3: self._arena(Level.L3, far),
         }
         result.use = [
-            LevelUse(
-                level,
-                self.platform.levels[level].bytes,
-                self._constants(level),
-                result.arenas[level].size,
-                self.platform.levels[level].reserved,
-            )
-            for level in Level
+            LevelUse(level, spec.bytes, self._constants(level), result.arenas[level].size, spec.bytes - spec.usable)
+            for level, spec in ((level, self.platform.levels[level]) for level in Level)
         ]
         return result
 

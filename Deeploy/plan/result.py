@@ -8,6 +8,9 @@ from Deeploy.program.program import Program
 from Deeploy.program.step import Step
 from Deeploy.program.tensor import Level, Storage
 
+KEPT_ALIGNMENT = 8
+"""Of state without initial bytes, which lies behind an arena, bytes: what any transfer and any type may want."""
+
 
 @dataclass(frozen=True)
 class TileBuffers:
@@ -95,7 +98,8 @@ class Arena:
 
 @dataclass(frozen=True)
 class LevelUse:
-    """Bytes of a level: given to this project, taken by constants and state, by the arena, by code and stacks (reserved)."""
+    """Bytes of a level: what the chip has, taken by constants and state, by the arena, and what is not this project's data (reserved: code,
+    tables and stacks, and what the user withholds)."""
 
     level: Level
     given: int

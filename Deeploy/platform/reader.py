@@ -18,23 +18,24 @@ class LevelSpec:
     """A memory level.
 
     bytes:         its size.
-    reserved:      bytes that code, read-only data, stacks and the runtime take.
+    reserved:      bytes that code, stacks and the runtime take.
     alignment:     every buffer begins at a multiple of it.
     read_rounding: a transfer from this level rounds the length of each row up to a multiple of it, so that it overwrites up to
                    read_rounding - 1 bytes past its end (1: none).
-    installed:     bytes that the chip has, where `bytes` is a part of it that the user chose; else 0.
+    limit:         bytes that the user leaves to a project's data; None: all that is free.
     """
 
     bytes: int
     reserved: int
     alignment: int
     read_rounding: int = 1
-    installed: int = 0
+    limit: int | None = None
 
     @property
     def usable(self) -> int:
         """Bytes that a project's data may take."""
-        return self.bytes - self.reserved
+        free = max(0, self.bytes - self.reserved)
+        return free if self.limit is None else min(free, self.limit)
 
 
 @dataclass(frozen=True)
@@ -97,15 +98,19 @@ class Platform:
             if size < 1:
                 raise UsageError(Problem(f"{level.name} of {size} bytes is not possible", remedy="give a positive number of bytes"))
             spec = levels[level]
-            installed = spec.installed or spec.bytes
-            if size > installed:
+            if size > spec.bytes:
                 raise UsageError(
-                    Problem(f"{level.name} of {size} bytes is not possible", f"{self.name} has {installed} bytes of {level.name}")
+                    Problem(f"{level.name} of {size} bytes is not possible", f"{self.name} has {spec.bytes} bytes of {level.name}")
                 )
-            levels[level] = replace(spec, bytes=min(size, spec.usable), reserved=0, installed=installed)
+            levels[level] = replace(spec, limit=size)
         if cores is not None and not 1 <= cores <= self.cores:
             raise UsageError(Problem(f"{cores} cores are not possible", f"{self.name} has {self.cores} worker cores"))
         return replace(self, levels=levels, cores=self.cores if cores is None else cores)
+
+    def with_reserved(self, level: Level, more: int) -> Platform:
+        """The platform with `more` bytes of a level that data may not have."""
+        spec = self.levels[level]
+        return replace(self, levels={**self.levels, level: replace(spec, reserved=spec.reserved + more)})
 
 
 def targets_dir() -> Path:

@@ -20,14 +20,14 @@ def share(project: Project, *, exclude: frozenset[str] = frozenset()) -> None:
     """
     buckets: dict[tuple[int, bytes], list[Storage]] = {}
     replaced: dict[int, Storage] = {}
-    identities: dict[str, Storage] = {}
+    identities: dict[tuple[str, bytes], Storage] = {}
     for program in project.programs:
         for tensor in program.constants:
             storage = tensor.storage
             if storage.size == 0 or id(storage) in replaced:
                 continue
             if tensor.source in exclude:
-                replaced[id(storage)] = _joined(identities.setdefault(tensor.source, storage), storage)
+                replaced[id(storage)] = _joined(identities.setdefault((tensor.source, _content(storage)), storage), storage)
                 continue
             replaced[id(storage)] = _representative(buckets, storage)
     for program in project.programs:
@@ -61,11 +61,11 @@ def _joined(owner: Storage, storage: Storage) -> Storage:
     return owner
 
 
-def _report_near_misses(project: Project, identities: dict[str, Storage]) -> None:
+def _report_near_misses(project: Project, identities: dict[tuple[str, bytes], Storage]) -> None:
     """One entry per pair of names with equal bytes of which at least one may be overridden."""
     owners: dict[bytes, str] = {}
-    for name, storage in identities.items():
-        owners.setdefault(_content(storage), name)
+    for name, content in identities:
+        owners.setdefault(content, name)
     seen: set[str] = set()
     for program in project.programs:
         for tensor in program.constants:

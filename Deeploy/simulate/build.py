@@ -31,7 +31,7 @@ _MISSING_LIBRARY = re.compile(r"lib(?:asan|ubsan|tsan)_preinit\.o|-l(?:asan|ubsa
 def default_cache() -> Path:
     """Where libraries are kept: deeploy below $XDG_CACHE_HOME or ~/.cache."""
     base = os.environ.get("XDG_CACHE_HOME")
-    return (Path(base) if base else Path.home() / ".cache") / "deeploy"
+    return (Path(base).absolute() if base else Path.home() / ".cache") / "deeploy"
 
 
 def make_cache(cache: Path) -> None:
@@ -150,16 +150,20 @@ class LibraryCache:
     def _prune(self) -> None:
         """Removes what has not been used for long; another process may be removing the same files."""
         oldest = time.time() - CACHE_DAYS * 86400
-        for entry in self.cache.glob("*.[ao]"):
+        for entry in self.cache.iterdir():
             try:
-                if entry.stat().st_mtime < oldest:
+                if entry.stat().st_mtime >= oldest:
+                    continue
+                if entry.is_dir():  # of a run that was killed
+                    shutil.rmtree(entry, ignore_errors=True)
+                else:
                     entry.unlink()
             except OSError:
                 continue
 
 
 def run_group(command: Sequence[str], environment: Mapping[str, str], folder: Path | None, timeout: float) -> tuple[int | None, str, str]:
-    """Runs a program in a process group of its own, which is killed after `timeout` seconds or if this process is interrupted.
+    """Runs a program in a process group of its own, of which nothing is left afterwards; it is killed after `timeout` seconds.
 
     Returns (status, stdout, stderr); status None after a timeout, negative for a signal.
     """
@@ -182,9 +186,8 @@ def run_group(command: Sequence[str], environment: Mapping[str, str], folder: Pa
         stdout, stderr = process.communicate()
         return None, stdout, stderr
     finally:
-        if process.poll() is None:
-            _kill_group(process)
-            process.wait()
+        _kill_group(process)
+        process.wait()
 
 
 def _kill_group(process: subprocess.Popen[str]) -> None:

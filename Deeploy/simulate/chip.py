@@ -184,7 +184,7 @@ class ChipBuilder:
 def write_flash(image: Path, files: Iterable[Path]) -> None:
     """Writes the image of the HyperFlash (see dp_pulp_memory.c), padded to the size of the chip with a hole in the file.
 
-    Raises UsageError if the files are too large for it.
+    Raises DoesNotFitError if the files are too large for it.
     """
     listed = sorted(files, key=lambda path: path.name)
     at = _HEAD.size + _ENTRY.size * len(listed)
@@ -197,7 +197,7 @@ def write_flash(image: Path, files: Iterable[Path]) -> None:
         places.append(at)
         at += (size + 3) & ~3
     if at > FLASH_BYTES:
-        raise UsageError(Problem(f"the project's files take {at} bytes, the flash has {FLASH_BYTES}"))
+        raise DoesNotFitError(Problem(f"the project's files take {at} bytes, the flash has {FLASH_BYTES}"))
     with image.open("wb") as out:
         out.write(b"".join(directory))
         for path, place in zip(listed, places, strict=True):

@@ -14,8 +14,8 @@ PARTS = ("compute", "wait_l2", "wait_l3", "control")
 
 @dataclass(frozen=True)
 class StepTime:
-    """One step: mean cycles of its runs. compute: the workers are busy; wait_l2, wait_l3: the controller waits for that DMA; control: it
-    works itself."""
+    """One step: mean cycles of its runs. runs: in a round. compute: workers are busy; wait_l2, wait_l3: the controller waits for that DMA;
+    control: it works itself."""
 
     step: int
     node: str
@@ -27,6 +27,7 @@ class StepTime:
     wait_l2: int
     wait_l3: int
     control: int
+    runs: float = 1.0
 
     def json(self) -> dict[str, Any]:
         return {
@@ -34,6 +35,7 @@ class StepTime:
             "node": self.node,
             "operator": self.operator,
             "macs": self.macs,
+            "runs": self.runs,
             "forks": self.forks,
             "cycles": self.cycles,
             **{part: getattr(self, part) for part in PARTS},
@@ -43,17 +45,17 @@ class StepTime:
 
 @dataclass(frozen=True)
 class Cycles:
-    """One run of the network: all cycles of the cluster, with what lies between the steps."""
+    """One round, which is one run of a network or several calls: all cycles of the cluster, with what lies between the steps."""
 
     total: int
     steps: tuple[StepTime, ...]
 
     @property
     def macs(self) -> int:
-        return sum(step.macs for step in self.steps)
+        return round(sum(step.macs * step.runs for step in self.steps))
 
     def json(self) -> dict[str, Any]:
-        split = {part: sum(getattr(step, part) for step in self.steps) for part in PARTS}
+        split = {part: round(sum(getattr(step, part) * step.runs for step in self.steps)) for part in PARTS}
         return {"total": self.total, **split, "macs": self.macs, "macs_per_cycle": ratio(self.macs, self.total)}
 
     def text(self) -> str:
@@ -73,7 +75,7 @@ def ratio(macs: int, cycles: int) -> float:
 
 
 def cycles_of(total: int, rounds: int, measured: Iterable[StepCycles], manifest: Manifest) -> Cycles:
-    """Means over the rounds."""
+    """Means over the runs of each step, and over the rounds."""
     runs: dict[int, list[StepCycles]] = {}
     for run in measured:
         runs.setdefault(run.step, []).append(run)
@@ -85,7 +87,9 @@ def cycles_of(total: int, rounds: int, measured: Iterable[StepCycles], manifest:
             return round(sum(getattr(run, part) for run in mine) / max(1, len(mine)))
 
         parts = {part: mean(part) for part in PARTS}
-        steps.append(StepTime(index, entry.node, entry.operator, entry.macs, mean("forks"), mean("cycles"), **parts))
+        steps.append(
+            StepTime(index, entry.node, entry.operator, entry.macs, mean("forks"), mean("cycles"), **parts, runs=len(mine) / rounds)
+        )
     return Cycles(round(total / rounds), tuple(steps))
 
 

@@ -106,8 +106,12 @@ def check_addresses(view: Node, binding: Binding, copies: list[Step]) -> NodeChe
     """
     operator = find(view.op, view.domain)
     assert operator is not None
-    moved = {id(s.operands[s.calls[0].operands[0]].tensor): s.operands[s.calls[0].operands[1]].tensor for s in copies}
-    inputs = [None if t is None else moved.get(id(t), t) for t in binding.inputs]
+    moved: dict[int, list[Tensor]] = {}
+    for step in copies:
+        source, target = (step.operands[k].tensor for k in step.calls[0].operands)
+        moved.setdefault(id(source), []).append(target)
+    # An input that is there twice is copied twice, in the order of the inputs.
+    inputs = [None if t is None else moved[id(t)].pop(0) if moved.get(id(t)) else t for t in binding.inputs]
     outputs = [t for t in binding.outputs if t is not None]
     assert len(outputs) == len(binding.outputs), f"{binding.node}: a node that moves data and leaves out an output"
     tensors = [t for t in [*inputs, *outputs] if t is not None]

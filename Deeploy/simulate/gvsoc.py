@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import hashlib
+import json
 import os
 import re
 import shutil
 import struct
-import subprocess
 import sys
 import tempfile
 import time
@@ -16,20 +16,21 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from Deeploy.errors import DefectError, Problem, RunError, ToolMissingError, UsageError
+from Deeploy.errors import DeeployError, DefectError, DoesNotFitError, Problem, RunError, ToolMissingError, UsageError
 from Deeploy.platform.reader import Platform, targets_dir
 from Deeploy.program.tensor import Level
 from Deeploy.simulate.build import MAX_LINES, call_tool, counters, default_cache, make_cache, run_group
 from Deeploy.simulate.chip import ARCHITECTURE, ChipSizes, find_toolchain, write_flash
 
 REMEDY = "build GVSoC (github.com/gvsoc/gvsoc) with the target that README.md names and set GVSOC_HOME to the folder it is installed in"
-PACKAGES = "prettytable pexpect lz4 pycryptodome rich psutil hjson pyelftools"
-"""What its front-end imports."""
+FRONT_END_SECONDS = 120.0
 TRAP_STATUS = 70
 STACK_STATUS = 73
 
 _STEP = struct.Struct("<10I")
 _COLOUR = re.compile(r"\x1b\[[0-9;]*m")
+_REFUSED = re.compile(r"^\w+_(?:Init|Run\w*): 1$", re.M)
+"""A status of the network that main.c prints: NO_MEMORY."""
 _NO_MEMORY = re.compile(r"Invalid access|out-of-bound")
 _START_PROGRAM = ".globl _start\n_start: li t0, 0x1A1040A0\nli t1, 0x80000000\nsw t1, 0(t0)\n1: j 1b\n"
 
@@ -83,7 +84,7 @@ def find_gvsoc() -> Path:
 
 def chip_sizes(platform: Platform) -> ChipSizes:
     """What the simulated chip has of L1 and L3."""
-    l1, l3 = (platform.levels[level].installed or platform.levels[level].bytes for level in (Level.L1, Level.L3))
+    l1, l3 = (platform.levels[level].bytes for level in (Level.L1, Level.L3))
     return ChipSizes(l1, l3)
 
 
@@ -108,7 +109,8 @@ class Gvsoc:
         Raises RunError if it ends with another status than 0, or not within `timeout` seconds; no process is left behind.
         """
         write_flash(folder / "hyperflash.bin", files)
-        text = self.description.read_text().replace(_placeholder(self.description), str(program.resolve()))
+        place = json.dumps(str(program.resolve()))[1:-1]
+        text = self.description.read_text().replace(_placeholder(self.description), place)
         config = folder / "gvsoc_config.json"
         config.write_text(text)
         libraries = [str(self.home / "lib"), os.environ.get("LD_LIBRARY_PATH", "")]
@@ -136,6 +138,7 @@ class Gvsoc:
             key.update(own.read_bytes())
         path = self.cache / f"gvsoc-{self.target}-{key.hexdigest()[:24]}.json"
         if path.is_file():
+            path.touch()  # unused descriptions go after a while
             return path
         make_cache(self.cache)
         with tempfile.TemporaryDirectory(dir=self.cache) as folder:
@@ -162,20 +165,18 @@ class Gvsoc:
     def _front_end(self, program: Path, work: Path) -> None:
         own = ["--target-dir", str(targets_dir() / "runtime" / "pulp"), "--target", self.target]
         command = [str(self.home / "bin" / "gvsoc"), *own, "--binary", str(program), "--work-dir", str(work), "run"]
-        error = ""
+        errors = []
         # Its modules may be in a Python of their own.
         for python in ("", str(Path(sys.executable).parent), str(self.home.parent / "venv" / "bin")):
             path = ":".join(filter(None, [python, os.environ.get("PATH", "")]))
-            done = subprocess.run(command, cwd=work, env={**os.environ, "PATH": path}, capture_output=True, text=True, timeout=120)
+            _, stdout, stderr = run_group(command, {**os.environ, "PATH": path}, work, FRONT_END_SECONDS)
             if (work / "gvsoc_config.json").is_file():
                 return
-            error = error or (done.stderr or done.stdout)
-        lines = "\n".join(error.strip().splitlines()[-3:])
-        raise ToolMissingError(
-            Problem(
-                f"GVSoC cannot describe the target {self.target}", lines, f"its front-end needs Python packages: pip install {PACKAGES}"
-            )
-        )
+            errors.append("\n".join((stderr or stdout).strip().splitlines()[-3:]))
+        what = f"GVSoC cannot describe the target {self.target}"
+        if all("ModuleNotFoundError" in error for error in errors):
+            raise ToolMissingError(Problem(what, errors[0], "its front-end needs Python packages: pip install -e '.[gvsoc]'"))
+        raise RunError(Problem(what, next(error for error in errors if "ModuleNotFoundError" not in error)))
 
 
 def _placeholder(description: Path) -> str:
@@ -183,8 +184,19 @@ def _placeholder(description: Path) -> str:
     return f"program-{description.stem}"
 
 
-def _run_error(status: int | None, text: str, timeout: float) -> RunError:
+def no_memory(text: str) -> DoesNotFitError | None:
+    """What main.c has printed if the network did not get the memory that it needs."""
+    if not _REFUSED.search(text):
+        return None
+    what = "the program did not get the memory that the plan gives it"
+    why = "code, tables and other data of the program take more of L2 than is reserved for them"
+    return DoesNotFitError(Problem(what, why, "store constants in L3 (--home L3), or give the data less memory (--l2)"))
+
+
+def _run_error(status: int | None, text: str, timeout: float) -> DeeployError:
     lines = text.strip().splitlines()
+    if (full := no_memory(text)) is not None:
+        return full
     if status is None:
         what = f"no end after {timeout:g} s"
     elif status == TRAP_STATUS:

@@ -10,13 +10,13 @@ import numpy as np
 
 from Deeploy.compiler import Graph
 from Deeploy.emit import Call, Script
-from Deeploy.frontend import Model, load_outputs
+from Deeploy.frontend import Model
 from Deeploy.frontend.fixtures import INPUTS, OUTPUTS, mini_batches
 from Deeploy.operators.base import Value, find
 from Deeploy.simulate.evaluate import evaluated
 from Deeploy.simulate.golden import Expected, Golden
-from Deeploy.simulate.training import step_golden, training_golden
-from Deeploy.stored import stored_script
+from Deeploy.simulate.training import output_golden, project_golden, step_golden
+from Deeploy.stored import reset_inputs, stored_script
 
 RANDOM_SEED = 20240229
 
@@ -27,28 +27,24 @@ def model_file(path: Path) -> Path:
 
 def golden_of(graphs: Sequence[Graph], models: Sequence[Model], inputs: str) -> Golden:
     """The golden of a project's models as loaded, before any pass. inputs: "stored" (drawn where nothing is stored) or "random"."""
+    rng = np.random.default_rng(RANDOM_SEED)
     if len(models) > 1:
-        return training_golden(graphs, models, _complete(stored_script(graphs, models), models, None))
+        script = _complete(stored_script(graphs, models), models, rng)
+        return evaluated(models, _redrawn(script, models, rng)) if inputs == "random" else project_golden(graphs, models, script)
     (graph,), (model,) = graphs, models
     if inputs == "random" or not graph.path.is_dir() or not (graph.path / INPUTS).exists():
-        return computed(graph.path, model, _complete(Script(), models, np.random.default_rng(RANDOM_SEED)))
-    script = _complete(stored_script(graphs, models), models, None)
+        return computed(graph.path, model, _complete(Script(), models, rng))
+    script = _complete(stored_script(graphs, models), models, rng)
     if mini_batches(graph.path, model) is not None:
         return step_golden(graph.path, model, script)
     if (graph.path / OUTPUTS).exists():
-        arrays = load_outputs(graph.path, model)
-        outputs = tuple(Expected(0, i, a) for i, a in enumerate(arrays))
-        return Golden(script, outputs, (), OUTPUTS)
+        return output_golden(graph.path, model, script)
     return computed(graph.path, model, script)
 
 
-def _complete(script: Script, models: Sequence[Model], rng: np.random.Generator | None) -> Script:
-    """The script with an array for every input of the first call of each program and for all state that has no initial value: random ones,
-    or zeros without `rng`."""
-
-    def some(value: Value, bound: int | None) -> np.ndarray:
-        return np.zeros(value.shape, value.dtype.numpy) if rng is None else draw(value, rng, bound)
-
+def _complete(script: Script, models: Sequence[Model], rng: np.random.Generator) -> Script:
+    """The script with an array for every input of the first call of each program and for all state that has no initial value: random ones
+    where there is none."""
     calls, seen = [], set[int]()
     for call in script.calls:
         given = dict(call.inputs)
@@ -57,7 +53,7 @@ def _complete(script: Script, models: Sequence[Model], rng: np.random.Generator 
             bounds = _index_bounds(model)
             for tensor in model.graph.inputs:
                 if tensor.name not in given:
-                    given[tensor.name] = some(model.values[tensor.name], bounds.get(tensor.name))
+                    given[tensor.name] = draw(model.values[tensor.name], rng, bounds.get(tensor.name))
         seen.add(call.program)
         calls.append(Call(call.program, given, call.outputs))
     state = dict(script.state)
@@ -66,8 +62,19 @@ def _complete(script: Script, models: Sequence[Model], rng: np.random.Generator 
         for kept in model.state:
             name = kept.variable.name
             if name not in state and name not in initial:
-                state[name] = some(model.values[name], None)
+                state[name] = draw(model.values[name], rng)
     return Script(tuple(calls), state, script.keep_state or any(m.state for m in models))
+
+
+def _redrawn(script: Script, models: Sequence[Model], rng: np.random.Generator) -> Script:
+    """The script with random inputs in place of all that it has, but for those that begin an accumulation anew. State begins as it did."""
+    calls = []
+    for call in script.calls:
+        model = models[call.program]
+        bounds, kept = _index_bounds(model), reset_inputs(model)
+        given = {n: a if n in kept else draw(model.values[n], rng, bounds.get(n)) for n, a in call.inputs.items()}
+        calls.append(Call(call.program, given, call.outputs))
+    return Script(tuple(calls), script.state, script.keep_state)
 
 
 def draw(value: Value, rng: np.random.Generator, bound: int | None = None) -> np.ndarray:

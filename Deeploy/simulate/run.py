@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import os
 import tempfile
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
@@ -15,17 +16,17 @@ import numpy as np
 from Deeploy.compiler import Compiled, Graph, Options, compile_graphs, emit_project, load_graphs
 from Deeploy.emit.manifest import Manifest
 from Deeploy.emit.script import project_state, script_files
-from Deeploy.errors import DefectError, Problem, ToolMissingError, UsageError
+from Deeploy.errors import DefectError, Problem, RunError, ToolMissingError, UsageError
 from Deeploy.platform import Platform
 from Deeploy.platform import load as load_platform
 from Deeploy.program.tensor import Tensor
 from Deeploy.report import l3_of
-from Deeploy.simulate.chip import OBSERVE, OBSERVE_LINK, TRACE, ChipBuilder
+from Deeploy.simulate.chip import OBSERVE, OBSERVE_LINK, TRACE, ChipBuilder, find_toolchain
 from Deeploy.simulate.compare import ATOL, RTOL, Comparison, Tolerance, compare
 from Deeploy.simulate.cycles import Cycles, cycles_of
 from Deeploy.simulate.every import NodeCheck, check_first_calls
 from Deeploy.simulate.golden import Golden
-from Deeploy.simulate.gvsoc import Gvsoc, GvsocRun, chip_sizes
+from Deeploy.simulate.gvsoc import Gvsoc, GvsocRun, chip_sizes, find_gvsoc
 from Deeploy.simulate.host import FLAVOURS, CheckMode, HostBuilder, HostRun, checks_named, run_program
 from Deeploy.simulate.oracle import RANDOM_SEED, golden_of
 from Deeploy.simulate.sdk import SdkRunner, find_sdk, glue_of
@@ -162,7 +163,7 @@ def run_each(
     """Like `run` for several runs of one project, which is compiled and built only once. They differ in inputs, checks and comparing."""
     graphs = [Graph(graphs)] if isinstance(graphs, Path) else graphs
     first = runs[0]
-    _check_simulator(runs, options.platform)
+    chosen, warnings = _chosen(runs, load_platform(options.platform))
     compiled = compile_graphs(graphs, options, progress)
     goldens = [golden_of(graphs, load_graphs(graphs, options), r.inputs) for r in runs]
     with tempfile.TemporaryDirectory(prefix="deeploy-run-") as scratch:
@@ -170,7 +171,7 @@ def run_each(
         progress("emitting")
         observe = first.simulator == "host" or any(r.compare == "all" for r in runs)
         manifest = emit_project(compiled, folder, goldens[0].script, observe=observe)
-        simulation = _simulation(runs, compiled.platform)(compiled, manifest, folder, Path(scratch))
+        simulation = chosen(compiled, manifest, folder, Path(scratch))
         l3, l2 = l3_of(folder)
         results = []
         for golden, run_options in zip(goldens, runs, strict=True):
@@ -178,21 +179,9 @@ def run_each(
             for check in simulation.checks(run_options):
                 progress(f"simulating with checks {check.value}")
                 modes.append(simulation.run(check, golden, run_options))
-            name, notes = compiled.name, [*compiled.project.notes, *simulation.notes]
+            name, notes = compiled.name, [*compiled.project.notes, *warnings, *simulation.notes]
             results.append(RunResult(name, compiled.platform.name, run_options, golden.source, modes, l3, l2, notes))
     return results
-
-
-def _check_simulator(runs: Sequence[RunOptions], platform: str) -> None:
-    """Raises what can be known without compiling."""
-    name = runs[0].simulator
-    if name not in _SIMULATIONS:
-        raise ToolMissingError(Problem(f"the simulator '{name}' is not available", remedy="use --simulator host or --simulator gvsoc"))
-    if name not in ("host", "gvsoc") and any(run.compare == "all" for run in runs):
-        what = "--compare all watches every step, which only the simulators host and gvsoc can"
-        raise UsageError(Problem(what, remedy="use --simulator host or --simulator gvsoc"))
-    if name == "board":
-        SdkRunner(load_platform(platform), board=True)
 
 
 class _Simulation(ABC):
@@ -255,6 +244,8 @@ class _Simulation(ABC):
     def _compared(
         name: str, file: Path, tensor: Tensor, expected: np.ndarray, tolerance: Tolerance | None, options: RunOptions
     ) -> Comparison:
+        if not file.is_file():
+            raise RunError(Problem(f"the program has left no {file.name}", f"it should hold {name}"))
         return compare(name, np.fromfile(file, tensor.dtype.numpy), expected, options.tolerance or tolerance or Tolerance())
 
 
@@ -368,17 +359,36 @@ class _BoardSimulation(_SdkSimulation):
 _SIMULATIONS: Mapping[str, type[_Simulation]] = {"host": _HostSimulation, "gvsoc": _ChipSimulation, "board": _BoardSimulation}
 
 
-def _simulation(runs: Sequence[RunOptions], platform: Platform) -> type[_Simulation]:
-    """For the simulated chip the SDK, if it is installed and knows the platform, because it has the vendor's own model of it; but only the
-    bare chip can be watched."""
+def _chosen(runs: Sequence[RunOptions], platform: Platform) -> tuple[type[_Simulation], list[str]]:
+    """The simulation for the runs, and notes on the choice. Raises what can be known without compiling: a tool that is not there.
+
+    For the simulated chip the SDK, if it is installed and knows the platform, because it has the vendor's own model of it; but only the
+    bare chip can be watched.
+    """
     name = runs[0].simulator
-    if name == "gvsoc" and glue_of(platform) is not None and all(run.compare != "all" for run in runs):
-        try:
-            find_sdk()
-        except ToolMissingError:
-            return _ChipSimulation
-        return _SdkSimulation
-    return _SIMULATIONS[name]
+    if name not in _SIMULATIONS:
+        raise ToolMissingError(Problem(f"the simulator '{name}' is not available", remedy="use --simulator host or --simulator gvsoc"))
+    watched = any(run.compare == "all" for run in runs)
+    if name not in ("host", "gvsoc") and watched:
+        what = "--compare all watches every step, which only the simulators host and gvsoc can"
+        raise UsageError(Problem(what, remedy="use --simulator host or --simulator gvsoc"))
+    notes = []
+    if name == "board":
+        SdkRunner(platform, board=True)
+    if name == "gvsoc":
+        if glue_of(platform) is not None and not watched:
+            try:
+                find_sdk()
+                return _SdkSimulation, []
+            except ToolMissingError as error:
+                if os.environ.get("GAP_SDK_HOME"):
+                    notes.append(f"on the bare chip, without the SDK: {error}")
+        home = find_gvsoc()
+        find_toolchain()
+        named = os.environ.get("GVSOC_HOME")
+        if named and Path(named).absolute() != home:
+            notes.append(f"GVSOC_HOME has no GVSoC; used is {home}")
+    return _SIMULATIONS[name], notes
 
 
 def _mode_result(check: CheckMode, outputs: list[Comparison], report: Mapping[str, Any], rounds: int) -> ModeResult:

@@ -14,10 +14,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from Deeploy.errors import DoesNotFitError, Problem, RunError, ToolMissingError, UsageError
+from Deeploy.errors import DeeployError, DoesNotFitError, Problem, RunError, ToolMissingError, UsageError
 from Deeploy.platform.reader import Platform, targets_dir
 from Deeploy.simulate.build import MAX_LINES, counters, run_group
-from Deeploy.simulate.gvsoc import GvsocRun, read_steps
+from Deeploy.simulate.gvsoc import GvsocRun, no_memory, read_steps
 
 REMEDY = "install the vendor's SDK and its compiler, and source its configs/<board>.sh, which sets GAP_SDK_HOME and the PATH"
 COMPILER = "riscv32-unknown-elf-gcc"
@@ -136,7 +136,9 @@ class SdkRunner:
             shutil.move(made, folder / made.name)
         return GvsocRun(stdout, seconds, report, read_steps(folder / _STEPS))
 
-    def _run_error(self, status: int | None, own: int | None, text: str, timeout: float) -> RunError:
+    def _run_error(self, status: int | None, own: int | None, text: str, timeout: float) -> DeeployError:
+        if (full := no_memory(text)) is not None:
+            return full
         if status is None:
             what = f"no end after {timeout:g} s"
         elif own:

@@ -91,7 +91,7 @@ OPERATIONS(LOOP)
 static void all(void *failed) {
 #define RUN(name, count, expression) \
   run_##name(); \
-  *(int *)failed |= dp_write_file(#name ".bin", out, (count) * 4u);
+  *(int *)failed |= dp_write_part(#name ".bin", 0, out, (count) * 4u);
   OPERATIONS(RUN)
 }
 
@@ -106,8 +106,8 @@ int main(void) {
 #else
 #include <stdio.h>
 
-int dp_write_file(const char *name, const void *data, uint32_t bytes) {
-  FILE *file = fopen(name, "wb");
+int dp_write_part(const char *name, uint32_t offset, const void *data, uint32_t bytes) {
+  FILE *file = fopen(name, offset ? "ab" : "wb");
   if (!file) return 1;
   const size_t written = fwrite(data, 1, bytes, file);
   return fclose(file) != 0 || written != bytes;

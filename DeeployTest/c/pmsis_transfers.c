@@ -3,6 +3,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "dp_files.h"
 #include "dp_runtime.h"
 
 #define CHECK(condition)                                        \
@@ -105,6 +106,23 @@ static void control(void *argument) {
   }
 }
 
+/* Parts of long.hex at odd places, of all lengths around a buffer's; and a file written in parts. */
+static void file_parts(void) {
+  static const uint32_t lengths[] = {0, 1, 3, 4, 4093, 4096, 4097, 8192};
+  for (uint32_t offset = 0; offset < 9; offset++)
+    for (uint32_t k = 0; k < sizeof lengths / sizeof *lengths; k++) {
+      const uint32_t bytes = lengths[k], from = k % 2 ? offset : 9001u - bytes - offset;
+      memset(back, 0xEE, 9001);
+      CHECK(dp_load_part_to_l2(back + 1, "long.hex", 9001, from, bytes) == 0);
+      for (uint32_t i = 0; i < bytes; i++) CHECK(back[1 + i] == (uint8_t)((from + i) % 253u));
+      CHECK(back[0] == 0xEE && back[1 + bytes] == 0xEE);
+    }
+  CHECK(dp_load_part_to_l2(back, "long.hex", 9001, 9000, 2) != 0 && dp_load_part_to_l2(back, "long.hex", 9001, 9002, 0) != 0);
+  CHECK(dp_load_part_to_l2(back, "long.hex", 9000, 0, 2) != 0 && dp_load_part_to_l2(back, "long.hex", 9001, 2, 0xFFFFFFFFu) != 0);
+  for (uint32_t round = 0; round < 2; round++)
+    CHECK(!dp_write_part("made.bin", 0, wide, 5) && !dp_write_part("made.bin", 5, wide + 5, 0) && !dp_write_part("made.bin", 5, wide + 5, 4096));
+}
+
 int main(int argc, char **argv) {
   uint8_t small[12], text[8];
   (void)argc, (void)argv;
@@ -128,6 +146,7 @@ int main(int argc, char **argv) {
   CHECK(load_file_to_ram(l3 + 4, "long.hex", 9001) == 0);
   dp_l3_read(back, l3 + 4, 9001);
   for (uint32_t i = 0; i < 9001; i++) CHECK(back[i] == (uint8_t)(i % 253u));
+  file_parts();
   dp_arena_l2_free(l2, 10);
   dp_arena_l3_free(nothing, 0);
   cl_ram_free(l3, 4u * WIDE);

@@ -31,36 +31,52 @@ static uintptr_t ${name}(uint32_t index) {
 }
 % endif
 </%def>\
-<%def name="setter(function, count, table, address, tensors, refused, before, after)">\
-int ${prefix}_${function}(uint32_t index, const void *data, uint32_t bytes) {
-  if (${refused}) return ${prefix}_NOT_READY;
+<%def name="part_checks(count, table, tensors, needed, filled)">\
+  if (${" || ".join("!" + flag for flag in needed)}) return ${prefix}_NOT_READY;
 % if tensors:
-  if (index >= ${prefix}_${count} || bytes != ${prefix}_${table}[index].bytes) return ${prefix}_BAD_ARGUMENT;
+  if (index >= ${prefix}_${count} || !dp_io_within(&${prefix}_${table}[index], offset, bytes)) return ${prefix}_BAD_ARGUMENT;
+% if filled:
+  if (offset != 0 && offset != ${filled}[index]) return ${prefix}_BAD_ARGUMENT;
+% endif
+% else:
+  (void)index, (void)offset, (void)data, (void)bytes;
+  return ${prefix}_BAD_ARGUMENT;
+% endif
+</%def>\
+<%def name="whole(part, count, table, tensors, needed)">\
+% if tensors:
+  if (${" && ".join(needed)} && index < ${prefix}_${count} && bytes != ${prefix}_${table}[index].bytes) return ${prefix}_BAD_ARGUMENT;
+% endif
+  return ${prefix}_${part}(index, 0, data, bytes);
+</%def>\
+<%def name="setter(function, suffix, count, table, address, tensors, needed, before, filled)">\
+int ${prefix}_${function}Part${suffix}(uint32_t index, uint32_t offset, const void *data, uint32_t bytes) {
+${part_checks(count + suffix, table + suffix, tensors, needed, filled)}\
+% if tensors:
 % if before:
   ${before}
 % endif
-  if (${address}(index)) dp_io_set(&${prefix}_${table}[index], ${address}(index), data);
-% if after:
-  ${after}
-% endif
+  dp_io_set(&${prefix}_${table}${suffix}[index], ${address}${suffix}(index), offset, data, bytes);
+  ${filled}[index] = offset + bytes;
   return ${prefix}_OK;
-% else:
-  (void)index, (void)data, (void)bytes;
-  return ${prefix}_BAD_ARGUMENT;
 % endif
 }
+
+int ${prefix}_${function}${suffix}(uint32_t index, const void *data, uint32_t bytes) {
+${whole(function + "Part" + suffix, count + suffix, table + suffix, tensors, needed)}\
+}
 </%def>\
-<%def name="getter(function, count, table, address, tensors, refused)">\
-int ${prefix}_${function}(uint32_t index, void *data, uint32_t bytes) {
-  if (${refused}) return ${prefix}_NOT_READY;
+<%def name="getter(function, suffix, count, table, address, tensors, needed)">\
+int ${prefix}_${function}Part${suffix}(uint32_t index, uint32_t offset, void *data, uint32_t bytes) {
+${part_checks(count + suffix, table + suffix, tensors, needed, "")}\
 % if tensors:
-  if (index >= ${prefix}_${count} || bytes != ${prefix}_${table}[index].bytes) return ${prefix}_BAD_ARGUMENT;
-  if (${address}(index)) dp_io_get(&${prefix}_${table}[index], ${address}(index), data);
+  dp_io_get(&${prefix}_${table}${suffix}[index], ${address}${suffix}(index), offset, data, bytes);
   return ${prefix}_OK;
-% else:
-  (void)index, (void)data, (void)bytes;
-  return ${prefix}_BAD_ARGUMENT;
 % endif
+}
+
+int ${prefix}_${function}${suffix}(uint32_t index, void *data, uint32_t bytes) {
+${whole(function + "Part" + suffix, count + suffix, table + suffix, tensors, needed)}\
 }
 </%def>\
 /* ${title}: made by Deeploy ${version} for ${platform}. Do not edit. */
@@ -102,15 +118,17 @@ static uintptr_t t_${x.name};
 static struct {
   dp_state state;
   uint8_t ready; /* Init has succeeded */
-% if given_state:
-  uint8_t given[${len(state.tensors)}]; /* which states have a value */
+% if state.tensors:
+  uint32_t filled[${len(state.tensors)}]; /* bytes of each state that the caller has given */
 % endif
 } net;
 
-/* Per program: open: the inputs of the next run are open; done: the outputs of the last run are open; set: which inputs have a value. */
+/* Per program: open: the inputs of the next run are open; done: the outputs of the last run are open; filled: bytes of each input that the
+ * caller has given. */
 % for p in programs:
 static struct {
-  uint8_t open, done, set[${max(1, len(p.inputs.tensors))}];
+  uint8_t open, done;
+  uint32_t filled[${max(1, len(p.inputs.tensors))}];
 } io${p.suffix};
 % endfor
 
@@ -189,7 +207,7 @@ static void begin_round${p.suffix}(void) {
   if (io${p.suffix}.open) return;
 % for q in programs:
 % if q is not p and q.inputs.tensors:
-  memset(io${q.suffix}.set, 0, sizeof io${q.suffix}.set);
+  memset(io${q.suffix}.filled, 0, sizeof io${q.suffix}.filled);
 % endif
   end_round${q.suffix}();
 % endfor
@@ -273,22 +291,22 @@ void ${prefix}_Free(void) {
 }
 
 % for p in programs:
-${setter("SetInput" + p.suffix, "INPUTS" + p.suffix, "inputs" + p.suffix, "input_address" + p.suffix, p.inputs.tensors, "!net.ready", "begin_round" + p.suffix + "();", "io" + p.suffix + ".set[index] = 1;")}
-${getter("GetOutput" + p.suffix, "OUTPUTS" + p.suffix, "outputs" + p.suffix, "output_address" + p.suffix, p.outputs.tensors, "!net.ready || !io" + p.suffix + ".done")}
+${setter("SetInput", p.suffix, "INPUTS", "inputs", "input_address", p.inputs.tensors, ["net.ready"], "begin_round" + p.suffix + "();", "io" + p.suffix + ".filled")}
+${getter("GetOutput", p.suffix, "OUTPUTS", "outputs", "output_address", p.outputs.tensors, ["net.ready", "io" + p.suffix + ".done"])}
 % endfor
-${setter("SetState", "STATES", "state", "state_address", state.tensors, "!net.ready", "", "net.given[index] = 1;" if given_state else "")}
-${getter("GetState", "STATES", "state", "state_address", state.tensors, "!net.ready")}
+${setter("SetState", "", "STATES", "state", "state_address", state.tensors, ["net.ready"], "", "net.filled")}
+${getter("GetState", "", "STATES", "state", "state_address", state.tensors, ["net.ready"])}
 % for p in programs:
 int ${prefix}_Run${p.suffix}(void) {
   if (!net.ready) return ${prefix}_NOT_READY;
 % for i, x in enumerate(p.inputs.tensors):
 % if x.storage.size:
-  if (!io${p.suffix}.set[${i}]) return ${prefix}_NOT_READY; /* ${comment(x.source)} */
+  if (io${p.suffix}.filled[${i}] != ${x.bytes}u) return ${prefix}_NOT_READY; /* ${comment(x.source)} */
 % endif
 % endfor
 % for i in p.state:
 % if i in given_state:
-  if (!net.given[${i}]) return ${prefix}_NOT_READY; /* ${comment(state.tensors[i].source)} */
+  if (net.filled[${i}] != ${state.tensors[i].bytes}u) return ${prefix}_NOT_READY; /* ${comment(state.tensors[i].source)} */
 % endif
 % endfor
 % if arenas["L1"]:
@@ -302,7 +320,7 @@ int ${prefix}_Run${p.suffix}(void) {
   net.state.l1 = NULL;
 % endif
 % for i in p.consumed:
-  io${p.suffix}.set[${i}] = 0;
+  io${p.suffix}.filled[${i}] = 0;
 % endfor
   io${p.suffix}.open = 0;
   io${p.suffix}.done = 1;

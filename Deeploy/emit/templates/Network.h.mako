@@ -14,7 +14,7 @@
  * State is kept from run to run, and changed by the runs; ${prefix}_SetState and ${prefix}_GetState write and read it at any time.
 % endif
 % if given_state:
- * State that has no initial value must be set once after ${prefix}_Init, before a program that uses it runs.
+ * State that has no initial value must be set once after ${prefix}_Init, all of it, before a program that uses it runs.
 % endif
 % if any(p.outputs.tensors[i].storage in [t.storage for t in state.tensors] for p in programs for i in range(len(p.outputs.tensors))):
  * An output that is updated state is that state: no copy is made.
@@ -62,14 +62,23 @@ extern const dp_io ${prefix}_state[];
 /* All but Free return one of the codes above. Takes the memory and loads the constants and the initial state. */
 int ${prefix}_Init(void);
 void ${prefix}_Free(void);
-/* `data` is dense and row-major, `bytes` long as the table says. */
+/* `data` is dense and row-major, `bytes` long as the table says.
+ *
+ * Set...Part and Get...Part copy `bytes` bytes of the dense array from byte `offset` on, for a caller without room for the whole (parts may begin
+ * and end anywhere, also within an element). Parts are got in any order. They are set in order: each begins where the last one of that tensor
+ * has ended, or anew at 0, and the tensor counts as set when its last byte is written. Any other part, and one that reaches beyond the
+ * tensor, is a ${prefix}_BAD_ARGUMENT and changes nothing. The functions without Part are the case of one part. */
 % for p in programs:
 int ${prefix}_Run${p.suffix}(void);
 int ${prefix}_SetInput${p.suffix}(uint32_t index, const void *data, uint32_t bytes);
+int ${prefix}_SetInputPart${p.suffix}(uint32_t index, uint32_t offset, const void *data, uint32_t bytes);
 int ${prefix}_GetOutput${p.suffix}(uint32_t index, void *data, uint32_t bytes);
+int ${prefix}_GetOutputPart${p.suffix}(uint32_t index, uint32_t offset, void *data, uint32_t bytes);
 % endfor
 int ${prefix}_SetState(uint32_t index, const void *data, uint32_t bytes);
+int ${prefix}_SetStatePart(uint32_t index, uint32_t offset, const void *data, uint32_t bytes);
 int ${prefix}_GetState(uint32_t index, void *data, uint32_t bytes);
+int ${prefix}_GetStatePart(uint32_t index, uint32_t offset, void *data, uint32_t bytes);
 
 #ifdef __cplusplus
 }

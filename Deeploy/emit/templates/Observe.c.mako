@@ -95,7 +95,7 @@ static int32_t trace; /* nobody closes it: the simulator keeps nothing back */
 static void failed(void) { dp_pulp_die(1, "cannot write the trace in round ", round_number); }
 
 static int open_trace(void) {
-  trace = dp_pulp_file_open("trace.bin");
+  trace = dp_pulp_file_open("trace.bin", 0);
   if (trace < 0) failed();
 #ifdef DP_RANDOM
   random_state = (uint64_t)DP_RANDOM + 1u;
@@ -182,7 +182,8 @@ static void read_out(void *user, uintptr_t place, uint32_t bytes) {
 }
 
 static void each(uint32_t index, dp_io_visit visit) {
-  dp_io_each(&tensors[index].io, ${prefix}_observed_address(index), visit, (void *)(uintptr_t)&tensors[index]);
+  const dp_io *const io = &tensors[index].io;
+  dp_io_each(io, ${prefix}_observed_address(index), 0, io->bytes, visit, (void *)(uintptr_t)&tensors[index]);
 }
 
 static void record(uint32_t index, uint32_t step, uint32_t phase) {

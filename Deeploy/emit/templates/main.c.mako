@@ -30,11 +30,17 @@ fixtures = any(c.files for c in calls)
 #endif
 #endif
 
-static union {
-  uint8_t bytes[${largest}];
-  uint64_t align;
-} data;
+% if fixtures or state.tensors or written or keep_state:
+#define PART 4096u /* tensors pass through in parts, because the memory is the network's */
 
+static union {
+  uint8_t bytes[PART];
+  uint64_t align;
+} part;
+
+static uint32_t part_at(uint32_t at, uint32_t bytes) { return bytes - at < PART ? bytes - at : PART; }
+
+% endif
 #ifdef DP_OBSERVE
 #ifdef __cplusplus
 extern "C"
@@ -45,13 +51,19 @@ void ${prefix}_observe(void);
 static long rounds_left;
 
 % if fixtures or state.tensors:
-/* Fills `data` with a file, with zeros where there is none. */
-static int load(const char *file, uint32_t bytes) {
-  memset(data.bytes, 0, bytes);
-  if (file && dp_load_file_to_l2(data.bytes, file, bytes)) {
-    printf("cannot load %s\n", file);
-    return 1;
-  }
+/* Sets a tensor to what is in a file, to zeros where there is none. */
+static int load(int (*set)(uint32_t, uint32_t, const void *, uint32_t), uint32_t index, uint32_t bytes, const char *file) {
+  uint32_t at = 0, now;
+  memset(part.bytes, 0, sizeof part.bytes);
+  do {
+    now = part_at(at, bytes);
+    if (file && dp_load_part_to_l2(part.bytes, file, bytes, at, now)) {
+      printf("cannot load %s\n", file);
+      return 1;
+    }
+    if (set(index, at, part.bytes, now)) return 1;
+    at += now;
+  } while (at < bytes);
   return 0;
 }
 
@@ -62,18 +74,23 @@ static int set_state(void) {
   static const char *const files[] = {${", ".join('"%s"' % f if f else "NULL" for f in state_files)}};
   uint32_t i;
   for (i = 0; i < ${prefix}_STATES; i++)
-    if (load(files[i], ${prefix}_state[i].bytes) || ${prefix}_SetState(i, data.bytes, ${prefix}_state[i].bytes)) return 1;
+    if (load(${prefix}_SetStatePart, i, ${prefix}_state[i].bytes, files[i])) return 1;
   return 0;
 }
 
 % endif
 % if written or keep_state:
-/* Shows what is in `data` and writes it to a file. */
-static int keep(const char *what, uint32_t number, const dp_io *io, const char *file) {
-  uint32_t k, sum;
-  for (k = 0, sum = 0; k < io->bytes; k++) sum = sum * 31u + data.bytes[k];
-  printf("%s %u: %s, %u bytes, sum %08x\n", what, (unsigned)number, io->name, (unsigned)io->bytes, (unsigned)sum);
-  return dp_write_file(file, data.bytes, io->bytes);
+/* Writes a tensor to a file and shows a sum of its bytes. */
+static int keep(int (*get)(uint32_t, uint32_t, void *, uint32_t), uint32_t index, const dp_io *io, const char *what, const char *file) {
+  uint32_t at = 0, sum = 0, now, k;
+  do {
+    now = part_at(at, io->bytes);
+    if (get(index, at, part.bytes, now) || dp_write_part(file, at, part.bytes, now)) return 1;
+    for (k = 0; k < now; k++) sum = sum * 31u + part.bytes[k];
+    at += now;
+  } while (at < io->bytes);
+  printf("%s %u: %s, %u bytes, sum %08x\n", what, (unsigned)index, io->name, (unsigned)io->bytes, (unsigned)sum);
+  return 0;
 }
 
 % endif
@@ -82,9 +99,8 @@ static int get_state(void) {
   uint32_t i;
   char name[32];
   for (i = 0; i < ${prefix}_STATES; i++) {
-    if (${prefix}_GetState(i, data.bytes, ${prefix}_state[i].bytes)) return 1;
     snprintf(name, sizeof name, "state_%u.bin", (unsigned)i);
-    if (keep("state", i, &${prefix}_state[i], name)) return 1;
+    if (keep(${prefix}_GetStatePart, i, &${prefix}_state[i], "state", name)) return 1;
   }
   return 0;
 }
@@ -107,7 +123,7 @@ static int call${p.suffix}(uint32_t number, const char *const *files, const uint
 % endif
 % if inputs:
   for (i = 0; i < ${prefix}_INPUTS${p.suffix}; i++)
-    if (load(files[i], ${prefix}_inputs${p.suffix}[i].bytes) || ${prefix}_SetInput${p.suffix}(i, data.bytes, ${prefix}_inputs${p.suffix}[i].bytes)) return 1;
+    if (load(${prefix}_SetInputPart${p.suffix}, i, ${prefix}_inputs${p.suffix}[i].bytes, files[i])) return 1;
 % else:
   (void)files;
 % endif
@@ -118,15 +134,13 @@ static int call${p.suffix}(uint32_t number, const char *const *files, const uint
   }
 % if outputs:
   for (i = 0; i < count && rounds_left == 1; i++) {
-    const dp_io *const io = &${prefix}_outputs${p.suffix}[kept[i]];
-    if (${prefix}_GetOutput${p.suffix}(kept[i], data.bytes, io->bytes)) return 1;
 % if single:
     (void)number;
     snprintf(name, sizeof name, "output_%u.bin", (unsigned)kept[i]);
 % else:
     snprintf(name, sizeof name, "output_%u_%u.bin", (unsigned)number, (unsigned)kept[i]);
 % endif
-    if (keep("output", kept[i], io, name)) return 1;
+    if (keep(${prefix}_GetOutputPart${p.suffix}, kept[i], &${prefix}_outputs${p.suffix}[kept[i]], "output", name)) return 1;
   }
 % else:
   (void)number, (void)kept, (void)count;

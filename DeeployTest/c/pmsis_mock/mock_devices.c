@@ -191,19 +191,19 @@ pi_fs_file_t *pi_fs_open(struct pi_device *device, const char *file, int flags) 
   const mock_kind kind = mock_kind_of(device);
   mock_on(MOCK_FC, "pi_fs_open");
   mock_check(opened[kind], "a file system that is not mounted");
-  mock_check(flags == (kind == MOCK_READFS ? PI_FS_FLAGS_READ : PI_FS_FLAGS_WRITE), "a file is opened for what it is not");
+  mock_check((flags == PI_FS_FLAGS_READ) == (kind == MOCK_READFS), "a file is opened for what it is not");
   if (kind == MOCK_READFS)
     snprintf(path, sizeof path, "%s/%s", getenv("MOCK_READFS"), file);
   else
     snprintf(path, sizeof path, "%s", file);
-  FILE *stream = fopen(path, kind == MOCK_READFS ? "rb" : "wb");
+  FILE *stream = fopen(path, flags == PI_FS_FLAGS_READ ? "rb" : flags == PI_FS_FLAGS_WRITE ? "wb" : "ab");
   if (!stream) return NULL;
   pi_fs_file_t *made = (pi_fs_file_t *)calloc(1, sizeof *made);
   mock_check(made != NULL && fseek(stream, 0, SEEK_END) == 0, "no file");
   made->fs = device;
   made->data = stream;
   made->size = (unsigned)ftell(stream);
-  rewind(stream);
+  if (flags == PI_FS_FLAGS_READ) rewind(stream);
   files_open++;
   return made;
 }
@@ -212,6 +212,12 @@ void pi_fs_close(pi_fs_file_t *file) {
   fclose((FILE *)file->data);
   free(file);
   files_open--;
+}
+
+int32_t pi_fs_seek(pi_fs_file_t *file, unsigned int offset) {
+  mock_on(MOCK_FC, "pi_fs_seek");
+  mock_check(offset <= file->size && offset % 4u == 0, "a place that a flash may not be read from");
+  return fseek((FILE *)file->data, (long)offset, SEEK_SET);
 }
 
 int32_t pi_fs_read(pi_fs_file_t *file, void *buffer, uint32_t size) {

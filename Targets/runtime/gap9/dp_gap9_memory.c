@@ -115,40 +115,42 @@ void cl_ram_free(dp_l3 address, uint32_t bytes) { dp_arena_l3_free(address, byte
 
 /* ---- files ---------------------------------------------------------------------------------------------------------------------------- */
 
-/* Reads a file of exactly `bytes` bytes, to L2 or, if `l2` is NULL, to the RAM. By way of a buffer whose alignment and room suit any driver. */
-static int load(const char *name, uint8_t *l2, uint32_t ram_address, uint32_t bytes) {
-  if (!open_files()) return -1;
+/* Reads `bytes` from `offset` on of a file that has `total`, to L2 or, if `l2` is NULL, to the RAM. By way of a buffer whose alignment and room
+ * suit any driver, and from multiples of 4 on. */
+static int load(const char *name, uint8_t *l2, uint32_t ram_address, uint32_t total, uint32_t offset, uint32_t bytes) {
+  if (offset > total || bytes > total - offset || !open_files()) return -1;
   pi_fs_file_t *file = pi_fs_open(&files, name, PI_FS_FLAGS_READ);
   if (!file) return -1;
-  int good = file->size == bytes;
-  for (uint32_t at = 0; good && at < bytes; at += BOUNCE) {
-    const uint32_t part = bytes - at < BOUNCE ? bytes - at : BOUNCE;
-    good = pi_fs_read(file, bounce, part) == (int32_t)part;
+  uint32_t skip = offset & 3u, part;
+  int good = file->size == total && (offset == 0 || pi_fs_seek(file, offset - skip) == 0);
+  for (uint32_t at = 0; good && at < bytes; at += part, skip = 0) {
+    part = bytes - at < BOUNCE - skip ? bytes - at : BOUNCE - skip;
+    good = pi_fs_read(file, bounce, skip + part) == (int32_t)(skip + part);
     if (!good) break;
     if (l2)
-      memcpy(l2 + at, bounce, part);
+      memcpy(l2 + at, bounce + skip, part);
     else
-      pi_ram_write(&dp_gap9_ram_device, ram_address + at, bounce, part);
+      pi_ram_write(&dp_gap9_ram_device, ram_address + at, bounce + skip, part);
   }
   pi_fs_close(file);
   return good ? 0 : -1;
 }
 
 int load_file_to_ram(dp_l3 address, const char *name, uint32_t bytes) {
-  if (load(name, NULL, (uint32_t)address - DP_L3_BASE, bytes)) return -1;
+  if (load(name, NULL, (uint32_t)address - DP_L3_BASE, bytes, 0, bytes)) return -1;
   dp_gap9_loaded.files++;
   dp_gap9_loaded.file_bytes += bytes;
   return 0;
 }
 
-int dp_load_file_to_l2(void *address, const char *name, uint32_t bytes) {
-  if (load(name, (uint8_t *)address, 0, bytes)) return -1;
-  dp_gap9_loaded.l2_files++;
+int dp_load_part_to_l2(void *address, const char *name, uint32_t total, uint32_t offset, uint32_t bytes) {
+  if (load(name, (uint8_t *)address, 0, total, offset, bytes)) return -1;
+  dp_gap9_loaded.l2_files += offset == 0;
   dp_gap9_loaded.l2_file_bytes += bytes;
   return 0;
 }
 
-int dp_write_file(const char *name, const void *data, uint32_t bytes) {
+int dp_write_part(const char *name, uint32_t offset, const void *data, uint32_t bytes) {
   static PI_L2 char path[PATH_BYTES];
   if (!host_open) {
     pi_hostfs_conf_init(&host_conf);
@@ -158,7 +160,7 @@ int dp_write_file(const char *name, const void *data, uint32_t bytes) {
   }
   const int length = snprintf(path, sizeof path, "%s/%s", DP_FOLDER, name);
   if (length < 0 || length >= PATH_BYTES) return -1;
-  pi_fs_file_t *file = pi_fs_open(&host, path, PI_FS_FLAGS_WRITE);
+  pi_fs_file_t *file = pi_fs_open(&host, path, offset ? PI_FS_FLAGS_APPEND : PI_FS_FLAGS_WRITE);
   if (!file) return -1;
   const int whole = bytes == 0 || pi_fs_write(file, (void *)(uintptr_t)data, bytes) == (int32_t)bytes;
   pi_fs_close(file);

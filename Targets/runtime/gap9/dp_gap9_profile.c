@@ -43,7 +43,7 @@ void dp_step_end(uint32_t step) {
 
 static uint32_t write_steps(void) {
   const uint32_t kept = profile.steps < DP_STEP_RECORDS ? profile.steps : DP_STEP_RECORDS;
-  dp_write_file("steps.bin", profile.list, kept * (uint32_t)sizeof(record));
+  dp_write_part("steps.bin", 0, profile.list, kept * (uint32_t)sizeof(record));
   return profile.steps;
 }
 #else

@@ -2,7 +2,7 @@
  *
  * Environment: DP_HOST_CHECK = none | lazy | eager | tsan   how transfers are checked (default: none; tsan in ThreadSanitizer builds)
  *              DP_HOST_SEED  = N                            start of the order in which cores run (default 1)
- *              DP_HOST_FILES = DIR                          where load_file_to_ram and dp_load_file_to_l2 look for files
+ *              DP_HOST_FILES = DIR                          where load_file_to_ram and dp_load_part_to_l2 look for files
  * Every failed check prints one line that begins with "HOSTRT: " to stderr and ends the process with DP_HOST_FAILED.
  */
 #ifndef DP_HOST_H
@@ -29,7 +29,7 @@ typedef struct dp_host_counters {
   uint64_t l3_to_l2, l2_to_l3, l2_to_l1, l1_to_l2;         /* bytes moved, as asked for (without rounding) */
   uint64_t l3_reads, l3_writes, l2_reads, l2_writes;       /* commands, in the same order */
   uint64_t l3_allocations, l3_bytes, l3_files, l3_file_bytes; /* cl_ram_malloc, load_file_to_ram */
-  uint64_t l2_files, l2_file_bytes;                        /* dp_load_file_to_l2 */
+  uint64_t l2_files, l2_file_bytes;                        /* dp_load_part_to_l2 */
   uint64_t forks, barriers, steps;
   uint64_t l1_peak, l2_peak, l3_peak;                      /* the most bytes taken from a level at once */
 } dp_host_counters;

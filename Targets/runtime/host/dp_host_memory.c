@@ -254,7 +254,8 @@ void cl_ram_free(dp_l3 address, uint32_t bytes) {
 
 /* ---- files --------------------------------------------------------------------------------------------------------------------- */
 
-static int load(void *to, const char *name, uint32_t bytes) {
+/* Part of a file that has `total` bytes. */
+static int load(void *to, const char *name, uint32_t total, uint32_t offset, uint32_t bytes) {
   char path[4096];
   const char *folder = getenv("DP_HOST_FILES");
   if (folder && name[0] != '/')
@@ -263,7 +264,7 @@ static int load(void *to, const char *name, uint32_t bytes) {
     snprintf(path, sizeof path, "%s", name);
   FILE *file = fopen(path, "rb");
   if (!file) return -1;
-  int good = fseek(file, 0, SEEK_END) == 0 && ftell(file) == (long)bytes && fseek(file, 0, SEEK_SET) == 0;
+  int good = fseek(file, 0, SEEK_END) == 0 && ftell(file) == (long)total && fseek(file, (long)offset, SEEK_SET) == 0;
   good = good && (bytes == 0 || fread(to, 1, bytes, file) == bytes);
   fclose(file);
   return good ? 0 : -1;
@@ -272,18 +273,19 @@ static int load(void *to, const char *name, uint32_t bytes) {
 int load_file_to_ram(dp_l3 address, const char *name, uint32_t bytes) {
   dp_host_start();
   if (bytes && !dp_find_buffer(DP_L3, address, bytes)) dp_host_die("file %s of %u bytes does not fit its L3 allocation", name, bytes);
-  if (load((void *)address, name, bytes) != 0) return -1;
+  if (load((void *)address, name, bytes, 0, bytes) != 0) return -1;
   dp_host.count.l3_files++;
   dp_host.count.l3_file_bytes += bytes;
   return 0;
 }
 
-int dp_load_file_to_l2(void *address, const char *name, uint32_t bytes) {
+int dp_load_part_to_l2(void *address, const char *name, uint32_t total, uint32_t offset, uint32_t bytes) {
   dp_host_start();
+  if (offset > total || bytes > total - offset) return -1;
   if (bytes && dp_in_level(DP_L2, (uintptr_t)address) && !dp_find_buffer(DP_L2, (uintptr_t)address, bytes))
-    dp_host_die("file %s of %u bytes does not fit its L2 buffer", name, bytes);
-  if (load(address, name, bytes) != 0) return -1;
-  dp_host.count.l2_files++;
+    dp_host_die("%u bytes of file %s do not fit their L2 buffer", bytes, name);
+  if (load(address, name, total, offset, bytes) != 0) return -1;
+  dp_host.count.l2_files += offset == 0;
   dp_host.count.l2_file_bytes += bytes;
   return 0;
 }

@@ -7,8 +7,9 @@
 extern "C" {
 #endif
 
-/* Writes `bytes` of data to a new file in the folder where the simulator runs. Returns 0, or -1 if that fails or there are no files. */
-int dp_write_file(const char *name, const void *data, uint32_t bytes);
+/* Writes `bytes` of data to a file in the folder where the simulator runs: the part of it from `offset` on. The part at 0 makes the file, in the
+ * place of one that is there; the others are appended, so they come in order. Returns 0, or -1 if that fails or there are no files. */
+int dp_write_part(const char *name, uint32_t offset, const void *data, uint32_t bytes);
 
 #ifdef __cplusplus
 }

@@ -1,4 +1,5 @@
-/* Tensors as the caller sees them: reading and writing them as dense row-major arrays, wherever and however they are stored. */
+/* Tensors as the caller sees them: reading and writing them, whole or in parts, as dense row-major arrays, wherever and however they are
+ * stored. */
 #ifndef DP_IO_H
 #define DP_IO_H
 #include "dp_runtime.h"
@@ -25,15 +26,20 @@ typedef struct dp_io {
   int32_t stride[DP_IO_RANK];
 } dp_io;
 
-/* Calls visit(user, place, bytes) for the pieces of the tensor that lie densely, in the order of the dense array. address: of the tensor's
+/* A part of a tensor is `bytes` of its dense array, from the byte `offset` on; it may begin and end within an element. */
+
+/* Whether the tensor has that part; every tensor has parts of 0 bytes from 0 up to its end. */
+int dp_io_within(const dp_io *tensor, uint32_t offset, uint32_t bytes);
+
+/* Calls visit(user, place, bytes) for the pieces of the part that lie densely, in the order of the dense array. address: of the tensor's
  * storage; place: of the piece, at the tensor's level. */
 typedef void (*dp_io_visit)(void *user, uintptr_t place, uint32_t bytes);
-void dp_io_each(const dp_io *tensor, uintptr_t address, dp_io_visit visit, void *user);
+void dp_io_each(const dp_io *tensor, uintptr_t address, uint32_t offset, uint32_t bytes, dp_io_visit visit, void *user);
 
-/* Copies the tensor, whose storage is at `address`, to the dense array `data`. */
-void dp_io_get(const dp_io *tensor, uintptr_t address, void *data);
-/* Copies the dense array `data` to the tensor. */
-void dp_io_set(const dp_io *tensor, uintptr_t address, const void *data);
+/* Copies the part of the tensor, whose storage is at `address`, to `data`. Nothing is written behind it. */
+void dp_io_get(const dp_io *tensor, uintptr_t address, uint32_t offset, void *data, uint32_t bytes);
+/* Copies `data` to the part of the tensor. */
+void dp_io_set(const dp_io *tensor, uintptr_t address, uint32_t offset, const void *data, uint32_t bytes);
 
 #ifdef __cplusplus
 }

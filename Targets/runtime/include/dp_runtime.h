@@ -19,15 +19,20 @@ extern "C" {
 /* An address in L3: not a pointer, nothing but transfers may read it. */
 typedef uintptr_t dp_l3;
 
-/* ---- allocation and loading, in Init and Free only ------------------------------------------------------------------------- */
+/* ---- allocation and loading, outside of Run only ---------------------------------------------------------------------------- */
 
 /* Takes `bytes` of L3 (0 is allowed); returns 0 if there is no room. One call per constant or state storage. */
 dp_l3 cl_ram_malloc(uint32_t bytes);
 void cl_ram_free(dp_l3 address, uint32_t bytes);
 /* Copies file `name` (raw bytes, exactly `bytes` long) to L3. Returns 0, or -1 if it cannot be read or has another length. */
 int load_file_to_ram(dp_l3 address, const char *name, uint32_t bytes);
-/* Same for L2. */
-int dp_load_file_to_l2(void *address, const char *name, uint32_t bytes);
+/* Copies to L2 the `bytes` from `offset` on of file `name`, which is exactly `total` bytes long. Returns 0, or -1 if the file cannot be read, has
+ * another length, or ends before the part does. Counted are the bytes, and a file with the part that is at its begin. */
+int dp_load_part_to_l2(void *address, const char *name, uint32_t total, uint32_t offset, uint32_t bytes);
+/* The whole file. */
+static inline int dp_load_file_to_l2(void *address, const char *name, uint32_t bytes) {
+  return dp_load_part_to_l2(address, name, bytes, 0, bytes);
+}
 /* Arenas for everything that has no initial bytes. L1 is taken per run. Return 0 / NULL if there is no room. */
 dp_l3 dp_arena_l3(uint32_t bytes);
 void dp_arena_l3_free(dp_l3 address, uint32_t bytes);

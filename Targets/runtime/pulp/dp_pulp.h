@@ -100,8 +100,8 @@ void dp_pulp_put(char c);
 void dp_pulp_text(const char *text);
 void dp_pulp_hex(uint32_t value);
 
-/* files of the simulating machine; a handle is negative if the file cannot be made */
-int32_t dp_pulp_file_open(const char *name);
+/* files of the simulating machine, made anew or appended to; a handle is negative if the file cannot be made */
+int32_t dp_pulp_file_open(const char *name, int append);
 int dp_pulp_file_write(int32_t file, const void *data, uint32_t bytes); /* 0 if all is written */
 int dp_pulp_file_close(int32_t file);
 

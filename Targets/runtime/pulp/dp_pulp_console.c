@@ -40,8 +40,8 @@ static int32_t semihost(int32_t operation, const void *arguments) {
   return a0;
 }
 
-int32_t dp_pulp_file_open(const char *name) {
-  const uint32_t open[3] = {(uint32_t)(uintptr_t)name, 5 /* wb */, (uint32_t)strlen(name)};
+int32_t dp_pulp_file_open(const char *name, int append) {
+  const uint32_t open[3] = {(uint32_t)(uintptr_t)name, append ? 9u /* ab */ : 5u /* wb */, (uint32_t)strlen(name)};
   return semihost(SYS_OPEN, open);
 }
 
@@ -53,8 +53,8 @@ int dp_pulp_file_write(int32_t file, const void *data, uint32_t bytes) {
 /* GVSoC takes the handle itself where the ARM specification has a block with it. */
 int dp_pulp_file_close(int32_t file) { return semihost(SYS_CLOSE, (const void *)(intptr_t)file); }
 
-int dp_write_file(const char *name, const void *data, uint32_t bytes) {
-  const int32_t file = dp_pulp_file_open(name);
+int dp_write_part(const char *name, uint32_t offset, const void *data, uint32_t bytes) {
+  const int32_t file = dp_pulp_file_open(name, offset != 0);
   if (file < 0) return -1;
   const int failed = dp_pulp_file_write(file, data, bytes);
   return dp_pulp_file_close(file) != 0 || failed ? -1 : 0;

@@ -101,9 +101,11 @@ typedef struct entry {
 
 static DP_ALIGN(8) uint8_t bounce[BOUNCE];
 
-/* Offset of a file in the flash, or 0. */
+/* Offset of a file in the flash, or 0. Keeps what it has found, for a file that is read in parts. */
 static uint32_t find(const char *name, uint32_t bytes) {
+  static entry found;
   uint32_t head[4], files;
+  if (found.offset && strncmp(found.name, name, NAME_BYTES) == 0) return found.bytes == bytes ? found.offset : 0;
   dp_hyper_copy(1, head, 0, sizeof head, DP_IN);
   if (memcmp(head, "DPFLASH1", 8) != 0) return 0;
   files = head[2];
@@ -113,7 +115,10 @@ static uint32_t find(const char *name, uint32_t bytes) {
     dp_hyper_copy(1, bounce, (uint32_t)(sizeof head + first * sizeof(entry)), (uint32_t)(count * sizeof(entry)), DP_IN);
     for (uint32_t i = 0; i < count; i++) {
       const entry *e = (const entry *)(const void *)bounce + i;
-      if (strncmp(e->name, name, NAME_BYTES) == 0) return e->bytes == bytes ? e->offset : 0;
+      if (strncmp(e->name, name, NAME_BYTES) == 0) {
+        found = *e;
+        return e->bytes == bytes ? e->offset : 0;
+      }
     }
   }
   return 0;
@@ -132,15 +137,24 @@ int load_file_to_ram(dp_l3 address, const char *name, uint32_t bytes) {
   return 0;
 }
 
-int dp_load_file_to_l2(void *address, const char *name, uint32_t bytes) {
-  const uint32_t from = find(name, bytes), whole = bytes & ~3u;
-  if (from == 0) return -1;
-  dp_hyper_copy(1, address, from, whole, DP_IN);
-  if (bytes > whole) {
-    dp_hyper_copy(1, bounce, from + whole, bytes - whole, DP_IN);
-    memcpy((uint8_t *)address + whole, bounce, bytes - whole);
+/* The flash is read from multiples of 4 on, in whole words; what is not goes by way of the buffer. */
+int dp_load_part_to_l2(void *address, const char *name, uint32_t total, uint32_t offset, uint32_t bytes) {
+  const uint32_t file = find(name, total), from = file + offset;
+  uint8_t *const to = (uint8_t *)address;
+  uint32_t now;
+  if (file == 0 || offset > total || bytes > total - offset) return -1;
+  for (uint32_t at = 0; at < bytes; at += now) {
+    const uint32_t skip = (from + at) & 3u;
+    now = skip ? 0 : (bytes - at) & ~3u;
+    if (now) {
+      dp_hyper_copy(1, to + at, from + at, now, DP_IN);
+    } else {
+      now = bytes - at < 4u - skip ? bytes - at : 4u - skip;
+      dp_hyper_copy(1, bounce, from + at - skip, skip + now, DP_IN);
+      memcpy(to + at, bounce + skip, now);
+    }
   }
-  dp_pulp_loaded.l2_files++;
+  dp_pulp_loaded.l2_files += offset == 0;
   dp_pulp_loaded.l2_file_bytes += bytes;
   return 0;
 }

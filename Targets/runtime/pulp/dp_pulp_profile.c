@@ -32,7 +32,7 @@ void dp_step_end(uint32_t step) {
   for (uint32_t i = 0; i < sizeof r.gained / sizeof *now; i++) gained[i] = now[i] - then[i];
   profile.steps++;
   if (profile.file == 0) {
-    profile.file = dp_pulp_file_open("steps.bin") + 1;
+    profile.file = dp_pulp_file_open("steps.bin", 0) + 1;
     if (profile.file == 0) profile.file = -1;
   }
   if (profile.file > 0) dp_pulp_file_write(profile.file - 1, &r, sizeof r);

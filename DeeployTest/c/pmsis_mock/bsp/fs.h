@@ -25,6 +25,7 @@ int32_t pi_fs_mount(struct pi_device *device);
 void pi_fs_unmount(struct pi_device *device);
 pi_fs_file_t *pi_fs_open(struct pi_device *device, const char *file, int flags);
 void pi_fs_close(pi_fs_file_t *file);
+int32_t pi_fs_seek(pi_fs_file_t *file, unsigned int offset);
 int32_t pi_fs_read(pi_fs_file_t *file, void *buffer, uint32_t size);
 int32_t pi_fs_write(pi_fs_file_t *file, void *buffer, uint32_t size);
 

@@ -140,9 +140,9 @@ def test_networks_are_right(network: str, options: tuple[object, ...], library: 
     report = report_of(done.stdout)
     assert (report["traffic"], report["l3"], report["forks"]) == (host["traffic"], host["loaded"], host["forks"])
     assert report["steps"] == len(manifest["steps"]) and report["l2"]["files"] >= len(manifest["inputs"])
-    steps = np.fromfile(tmp_path / "steps.bin", np.uint32).reshape(-1, 10)
+    steps = np.fromfile(tmp_path / "steps.bin", np.uint32).reshape(-1, 11)
     assert list(steps[:, 0]) == list(range(len(steps))) and len(steps) == report["steps"]
-    assert [int(steps[:, k].sum()) for k in range(6, 10)] == [report["traffic"][hop] for hop in HOPS]
+    assert [int(steps[:, k].sum()) for k in range(7, 11)] == [report["traffic"][hop] for hop in HOPS]
 
 
 @pytest.fixture

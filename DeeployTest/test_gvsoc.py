@@ -10,17 +10,20 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import numpy as np
+import onnx
 import pytest
+from onnx import TensorProto, helper
 
 from Deeploy import cli
 from Deeploy.compiler import Options
 from Deeploy.errors import DoesNotFitError, ExitCode, ModelError, RunError, ToolMissingError
+from Deeploy.operators import load_all
 from Deeploy.operators.base import find
 from Deeploy.platform.reader import load
 from Deeploy.simulate.chip import ChipBuilder, write_flash
 from Deeploy.simulate.gvsoc import Gvsoc, GvsocRun, chip_sizes
 from Deeploy.simulate.run import RunOptions, RunResult, run
-from DeeployTest.support import CORPUS, MODELS, NETWORKS, deeploy, deeploy_json, needs_corpus, why_no_gvsoc
+from DeeployTest.support import CORPUS, MODELS, NETWORKS, ROOT, deeploy, deeploy_json, needs_corpus, why_no_gvsoc
 
 WHY_NOT = why_no_gvsoc("gap9")
 needs_gvsoc = pytest.mark.skipif(bool(WHY_NOT), reason=WHY_NOT)
@@ -137,6 +140,7 @@ def test_operators_are_checked_one_by_one(name: str, platform: str, home: str, i
 @needs_gvsoc
 def test_an_operator_that_is_wrong_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     """Though all outputs are as they should be."""
+    load_all()
     operator = find("RequantizedConv", "deeploy")
     assert operator is not None
     right = type(operator).reference
@@ -340,6 +344,17 @@ def test_wrong_values_are_exit_1(tmp_path: Path) -> None:
 
 
 @needs_gvsoc
+def test_what_the_plan_gives_is_there(tmp_path: Path) -> None:
+    """A tensor that fills half of L2 and its result beside it: the plan leaves room for the program and for what main.c needs."""
+    node = helper.make_node("Relu", ["x"], ["y"], "n")
+    infos = [helper.make_tensor_value_info(name, TensorProto.FLOAT, [1, 170000]) for name in "xy"]
+    graph = helper.make_graph([node], "g", infos[:1], infos[1:])
+    onnx.save(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8), tmp_path / "network.onnx")
+    result = run(tmp_path / "network.onnx", Options("gap9"), CHIP)
+    assert result.good
+
+
+@needs_gvsoc
 def test_timeouts_are_exit_6() -> None:
     done = deeploy("run", NETWORKS / "quant_cnn", "--platform", "gap9", "--simulator", "gvsoc", "--rounds", 200, "--timeout", 1)
     assert done.returncode == ExitCode.BAD_RUN and "no end after 1 s" in done.stderr, done.stdout + done.stderr
@@ -371,3 +386,18 @@ def test_flash_image(tmp_path: Path) -> None:
         assert entry[:64].rstrip(b"\0").decode() == name
         at, size = (int.from_bytes(entry[i : i + 4], "little") for i in (64, 68))
         assert at % 4 == 0 and data[at : at + size] == contents[name]
+
+
+@needs_gvsoc
+def test_transfers_files_and_barriers(tmp_path: Path) -> None:
+    """The program that tests the SDK's glue on its mock: long commands, far strides, many at once, odd lengths, parts of files, barriers."""
+    platform = load("gap9")
+    builder, simulator = ChipBuilder(chip_sizes(platform)), Gvsoc(platform)
+    project, files = tmp_path / "project", tmp_path / "files"
+    for folder in (project, files, tmp_path / "run"):
+        folder.mkdir()
+    shutil.copy(ROOT / "DeeployTest/c/pmsis_transfers.c", project / "main.c")
+    (files / "seven.hex").write_bytes(b"0123456")
+    (files / "long.hex").write_bytes(bytes(i % 253 for i in range(9001)))
+    program = builder.build_project(project, tmp_path / "program.elf")
+    simulator.run(program, files.iterdir(), tmp_path / "run", 60)

@@ -250,7 +250,7 @@ def test_the_chip_does_what_the_model_says(model: Streams, tmp_path: Path) -> No
     platform = load("pulp-open")
     for name in ("project", "run"):
         (tmp_path / name).mkdir()
-    (tmp_path / "project/main.c").write_text("#define DP_XPULP\n" + PROBE.read_text())
+    (tmp_path / "project/main.c").write_text(PROBE.read_text())
     program = ChipBuilder(chip_sizes(platform)).build_project(tmp_path / "project", tmp_path / "program.elf")
     Gvsoc(platform).run(program, [], tmp_path / "run", timeout=120)
     # The runtime leaves its own files there too.

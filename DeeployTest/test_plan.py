@@ -134,7 +134,7 @@ def test_state_and_literals(tiny_l1):
         p = plan(ps.program([step]), PLATFORM, options)
         assert p.steps[0].l1[0] is None and p.steps[0].l2[0] is None
         assert p.steps[0].l1[3].copies == 1
-        assert p.use[1 if options.home == "auto" else 2].constants == 64
+        assert 64 <= p.use[1 if options.home == "auto" else 2].constants < 64 + 8  # behind the arena, aligned
         assert "state" not in [q.storage.name for a in p.arenas.values() for q in a.placements]
 
 

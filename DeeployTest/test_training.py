@@ -16,6 +16,7 @@ from Deeploy.frontend import Model, load
 from Deeploy.program.tensor import Role
 from Deeploy.report import l3_of
 from Deeploy.simulate.compare import Tolerance, compare
+from Deeploy.simulate.cycles import PARTS
 from Deeploy.simulate.evaluate import evaluated
 from Deeploy.simulate.oracle import golden_of
 from Deeploy.simulate.run import RunOptions, RunResult, run
@@ -185,5 +186,10 @@ GVSOC = why_no_gvsoc("gap9")
 def test_protocol_on_the_simulated_chip() -> None:
     result = run(graphs("mlp_accum"), Options("gap9", home="L3"), RunOptions(simulator="gvsoc"))
     assert good(result)
+    cycles = result.modes[0].cycles
+    assert cycles is not None
+    parts = cycles.json()
+    assert 0.5 * cycles.total < sum(parts[part] for part in PARTS) <= cycles.total
+    assert {s.runs for s in cycles.steps} == {6.0, 2.0}  # mini-batches, and optimizer steps
     loaded, recount = result.modes[0].loaded, result.l3["recount"]
     assert loaded["allocations"] == recount["allocations"] and loaded["bytes"] == loaded["file_bytes"] == recount["bytes"]

@@ -44,7 +44,8 @@ OPENING = """# Cycles on the simulated chip
 
 Made by `scripts/measure_cycles.py`: every network on GVSoC's GAP9-sized target, 8 cores, double buffering, with everything at home in L2
 and in L3. All results were compared with the stored goldens. The kernels are plain C; this is where things stand, not what the chip can do.
-*compute*: the workers run a kernel; *wait L2*, *wait L3*: the controller waits for a transfer; *control*: the controller's own work.
+*compute*: the workers run a kernel; *fork/join*: what it takes to send them and to gather them; *wait L2*, *wait L3*: the controller waits
+for a transfer; *control*: the controller's own work.
 """
 
 
@@ -59,6 +60,9 @@ def measure(job: Job) -> tuple[Job, RunResult | None, str]:
     try:
         result = run(job.folder, Options(PLATFORM, home=job.home), RunOptions(simulator="gvsoc", timeout=1800))
         print(f"{job.name} home {job.home}: {'good' if result.good else 'WRONG'}", file=sys.stderr, flush=True)
+        loaded, stored = result.modes[0].loaded, result.l3["recount"]
+        if (loaded["allocations"], loaded["bytes"], loaded["file_bytes"]) != (stored["allocations"], stored["bytes"], stored["bytes"]):
+            return job, result, f"the chip has allocated and loaded {loaded}, the project says {stored}"
         return job, result, "" if result.good else "values differ"
     except DoesNotFitError as error:
         return job, None, f"does not fit: {error.problems[0].what}"
@@ -67,23 +71,24 @@ def measure(job: Job) -> tuple[Job, RunResult | None, str]:
 
 
 def network_rows(outcomes: list[tuple[Job, RunResult | None, str]]) -> list[str]:
-    rows = ["| network | home | MACs | cycles | MAC/cycle | compute | wait L2 | wait L3 | control |", "| --- | --- |" + " ---: |" * 7]
+    head = "| network | home | MACs | cycles | MAC/cycle | compute | fork/join | wait L2 | wait L3 | control |"
+    rows = [head, "| --- | --- |" + " ---: |" * 8]
     for job, result, text in outcomes:
         if result is None or result.modes[0].cycles is None:
-            rows.append(f"| {job.name} | {job.home} | {text} | | | | | | |")
+            rows.append(f"| {job.name} | {job.home} | {text} | | | | | | | |")
             continue
         m = result.modes[0].cycles.json()
-        figures = [m[k] for k in ("macs", "total", "macs_per_cycle", "compute", "wait_l2", "wait_l3", "control")]
+        figures = [m[k] for k in ("macs", "total", "macs_per_cycle", "compute", "fork_join", "wait_l2", "wait_l3", "control")]
         cells = " | ".join(f"{v:,}" if isinstance(v, int) else str(v) for v in figures)
         rows.append(f"| {job.name} | {job.home} | {cells} |")
     return rows
 
 
 def step_rows(result: RunResult) -> list[str]:
-    rows = ["| step | operator | MACs | cycles | compute | wait L2 | wait L3 | control |", "| ---: | --- |" + " ---: |" * 6]
+    rows = ["| step | operator | MACs | cycles | compute | fork/join | wait L2 | wait L3 | control |", "| ---: | --- |" + " ---: |" * 7]
     assert result.modes[0].cycles is not None
     for step in (s.json() for s in result.modes[0].cycles.steps):
-        figures = " | ".join(f"{step[k]:,}" for k in ("macs", "cycles", "compute", "wait_l2", "wait_l3", "control"))
+        figures = " | ".join(f"{step[k]:,}" for k in ("macs", "cycles", "compute", "fork_join", "wait_l2", "wait_l3", "control"))
         rows.append(f"| {step['step']} | {step['operator']} | {figures} |")
     return rows
 

@@ -41,6 +41,7 @@ FLAGS = (
     "-Wextra",
     "-Werror",
     "-DDP_PROFILE",
+    "-DDP_XPULP",
 )
 
 OBSERVE = ("-DDP_OBSERVE",)

@@ -9,13 +9,13 @@ from typing import Any
 from Deeploy.emit.manifest import Manifest
 from Deeploy.simulate.gvsoc import StepCycles
 
-PARTS = ("compute", "wait_l2", "wait_l3", "control")
+PARTS = ("compute", "fork_join", "wait_l2", "wait_l3", "control")
 
 
 @dataclass(frozen=True)
 class StepTime:
-    """One step: mean cycles of its runs. runs: in a round. compute: workers are busy; wait_l2, wait_l3: the controller waits for that DMA;
-    control: it works itself."""
+    """One step: mean cycles of its runs. runs: in a round. compute: workers are busy; fork_join: they are sent and gathered; wait_l2,
+    wait_l3: the controller waits for that DMA; control: it works itself."""
 
     step: int
     node: str
@@ -24,6 +24,7 @@ class StepTime:
     forks: int
     cycles: int
     compute: int
+    fork_join: int
     wait_l2: int
     wait_l3: int
     control: int
@@ -59,10 +60,10 @@ class Cycles:
         return {"total": self.total, **split, "macs": self.macs, "macs_per_cycle": ratio(self.macs, self.total)}
 
     def text(self) -> str:
-        head = ("step", "operator", "MACs", "cycles", "compute", "wait L2", "wait L3", "control", "MAC/cycle")
+        head = ("step", "operator", "MACs", "cycles", "compute", "fork/join", "wait L2", "wait L3", "control", "MAC/cycle")
         rows: list[Sequence[str]] = [head]
         for s in self.steps:
-            numbers = (s.macs, s.cycles, s.compute, s.wait_l2, s.wait_l3, s.control)
+            numbers = (s.macs, s.cycles, s.compute, s.fork_join, s.wait_l2, s.wait_l3, s.control)
             rows.append((str(s.step), s.operator, *(f"{n:,}" for n in numbers), f"{ratio(s.macs, s.cycles):.3f}"))
         whole = self.json()
         numbers = (self.macs, self.total, *(whole[part] for part in PARTS))

@@ -27,7 +27,7 @@ FRONT_END_SECONDS = 120.0
 TRAP_STATUS = 70
 STACK_STATUS = 73
 
-_STEP = struct.Struct("<10I")
+_STEP = struct.Struct("<11I")
 _COLOUR = re.compile(r"\x1b\[[0-9;]*m")
 _REFUSED = re.compile(r"^\w+_(?:Init|Run\w*): 1$", re.M)
 """A status of the network that main.c prints: NO_MEMORY."""
@@ -37,14 +37,15 @@ _START_PROGRAM = ".globl _start\n_start: li t0, 0x1A1040A0\nli t1, 0x80000000\ns
 
 @dataclass(frozen=True)
 class StepCycles:
-    """What one run of one step took, in cluster cycles: in all, while the workers computed, and while the controller waited for the DMA
-    of a level. The rest: forks, and bytes moved per hop as the host counts them."""
+    """What one run of one step took, in cluster cycles: in all, while the workers computed, while the controller waited for the DMA of a
+    level, and what forks and joins took. The rest: forks, and bytes moved per hop as the host counts them."""
 
     step: int
     cycles: int
     compute: int
     wait_l2: int
     wait_l3: int
+    fork_join: int
     forks: int
     l3_to_l2: int
     l2_to_l3: int

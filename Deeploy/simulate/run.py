@@ -342,8 +342,8 @@ class _SdkSimulation(_Simulation):
         work = self.work_folder()
         files = self.files(work, golden)
         build = self.scratch / f"sdk_{options.rounds}"
-        steps = sum(len(self.manifest.programs[call.program].steps) for call in golden.script.calls)
-        self.runner.build(self.folder, files, build, options.rounds, steps * options.rounds)
+        steps = sum(len(program.steps) for program in self.manifest.programs)
+        self.runner.build(self.folder, files, build, options.rounds, steps)
         done = self.runner.run(build, work, options.timeout)
         result = _mode_result(check, self.outputs(work, golden, options), done.report, options.rounds)
         result.cycles = cycles_of(int(done.report["cycles"]), options.rounds, done.steps, self.manifest)

@@ -92,7 +92,7 @@ class SdkRunner:
     def build(self, project: Path, files: Path, build: Path, rounds: int, steps: int) -> None:
         """Builds the project in the folder `build`, which may have been used before.
 
-        files: the folder of what the flash is to hold. rounds: what main is told. steps: how many steps run in all rounds.
+        files: the folder of what the flash is to hold. rounds: what main is told. steps: how many steps the programs have.
         Raises DoesNotFitError if it is too large for a memory, RunError if the SDK does not build it.
         """
         for command in self.build_commands(project, files, build, rounds, steps):

@@ -35,7 +35,7 @@ extern "C" {
 
 /* What the controller counts. Cycles are of the cluster; waiting is what a wait took. */
 typedef struct dp_gap9_counters {
-  uint32_t compute, wait_l2, wait_l3;              /* cycles */
+  uint32_t compute, wait_l2, wait_l3, fork_join;   /* cycles; forks are not told from computing here: fork_join stays 0 */
   uint32_t forks;
   uint32_t l3_to_l2, l2_to_l3, l2_to_l1, l1_to_l2; /* bytes */
 } dp_gap9_counters;

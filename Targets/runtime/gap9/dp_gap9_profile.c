@@ -1,4 +1,4 @@
-/* Measuring. In builds with DP_PROFILE a record per step, kept in memory for DP_STEP_RECORDS steps and left in the file steps.bin at the end;
+/* Measuring. In builds with DP_PROFILE a record per step, for DP_STEP_RECORDS steps, left in the file steps.bin at the end;
  * in all builds the totals as one line on the console, as the bare chip's runtime prints them. */
 #include <stdio.h>
 
@@ -16,10 +16,14 @@ typedef struct record {
   dp_gap9_counters gained;
 } record;
 
+/* Sums over the runs of each step. */
 static PI_L2 struct {
   dp_gap9_counters at_begin;
   uint32_t begin, steps;
-  record list[DP_STEP_RECORDS];
+  struct {
+    uint32_t runs;
+    record sum;
+  } list[DP_STEP_RECORDS];
 } profile;
 
 void dp_step_begin(uint32_t step) {
@@ -30,20 +34,29 @@ void dp_step_begin(uint32_t step) {
 
 void dp_step_end(uint32_t step) {
   const uint32_t cycles = dp_gap9_now() - profile.begin;
-  if (profile.steps < DP_STEP_RECORDS) {
-    record *r = &profile.list[profile.steps];
+  if (step < DP_STEP_RECORDS) {
+    record *r = &profile.list[step].sum;
     const uint32_t *now = (const uint32_t *)&dp_gap9_count, *then = (const uint32_t *)&profile.at_begin;
     uint32_t *gained = (uint32_t *)&r->gained;
-    r->step = step;
-    r->cycles = cycles;
-    for (uint32_t i = 0; i < sizeof r->gained / sizeof *now; i++) gained[i] = now[i] - then[i];
+    profile.list[step].runs++;
+    r->cycles += cycles;
+    for (uint32_t i = 0; i < sizeof r->gained / sizeof *now; i++) gained[i] += now[i] - then[i];
   }
   profile.steps++;
 }
 
+/* One record per run: the mean of the step's runs. */
 static uint32_t write_steps(void) {
-  const uint32_t kept = profile.steps < DP_STEP_RECORDS ? profile.steps : DP_STEP_RECORDS;
-  dp_write_part("steps.bin", 0, profile.list, kept * (uint32_t)sizeof(record));
+  uint32_t at = 0;
+  for (uint32_t step = 0; step < DP_STEP_RECORDS; step++) {
+    const uint32_t runs = profile.list[step].runs;
+    record mean = profile.list[step].sum;
+    uint32_t *gained = (uint32_t *)&mean.gained;
+    mean.step = step;
+    mean.cycles /= runs ? runs : 1u;
+    for (uint32_t i = 0; i < sizeof mean.gained / sizeof *gained; i++) gained[i] /= runs ? runs : 1u;
+    for (uint32_t k = 0; k < runs; k++, at += (uint32_t)sizeof mean) dp_write_part("steps.bin", at, &mean, (uint32_t)sizeof mean);
+  }
   return profile.steps;
 }
 #else
@@ -61,6 +74,6 @@ void dp_gap9_report(int status) {
          U(l->file_bytes));
   printf("\"l2\": {\"files\": %lu, \"file_bytes\": %lu}, \"forks\": %lu, \"steps\": %lu, ", U(l->l2_files), U(l->l2_file_bytes), U(c->forks),
          U(steps));
-  printf("\"cycles\": %lu, \"compute\": %lu, \"wait_l2\": %lu, \"wait_l3\": %lu, \"status\": %d}\n", U(dp_gap9_cycles), U(c->compute),
-         U(c->wait_l2), U(c->wait_l3), status);
+  printf("\"cycles\": %lu, \"compute\": %lu, \"fork_join\": %lu, \"wait_l2\": %lu, \"wait_l3\": %lu, \"status\": %d}\n", U(dp_gap9_cycles),
+         U(c->compute), U(c->fork_join), U(c->wait_l2), U(c->wait_l3), status);
 }

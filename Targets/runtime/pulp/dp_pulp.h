@@ -75,9 +75,10 @@ static inline uint32_t dp_now(void) { return *dp_reg(CLUSTER_TIMER + 8u); }
 
 /* ---- shared by the files ------------------------------------------------------------------------------------------------------------ */
 
-/* What the controller counts. Cycles are of the cluster; waiting is what a wait really took. */
+/* What the controller counts. Cycles are of the cluster; waiting is what a wait really took. compute: from the first worker's beginning of a
+ * kernel to the last one's end; fork_join: what a fork takes beside that. */
 typedef struct dp_pulp_counters {
-  uint32_t compute, wait_l2, wait_l3;          /* cycles */
+  uint32_t compute, wait_l2, wait_l3, fork_join; /* cycles */
   uint32_t forks;
   uint32_t l3_to_l2, l2_to_l3, l2_to_l1, l1_to_l2; /* bytes */
 } dp_pulp_counters;

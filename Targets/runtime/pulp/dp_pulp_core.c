@@ -105,11 +105,25 @@ void dp_pulp_main(void) {
 
 static void arrive(uint32_t barrier) { dp_event_load(EVENT_BARRIER + 32u * barrier + 28u); }
 
+#ifdef DP_PROFILE
+/* When each worker began and ended its part of the last kernel. */
+static DP_L1_DATA struct {
+  uint32_t begin, end;
+} stamp[DP_CONTROLLER];
+#endif
+
 static void work(void) {
   *dp_reg(EVENT_MASK_ON) = 1u << EVENT_FORK | 1u << EVENT_BIT_BARRIER;
   for (;;) {
     dp_event_load(EVENT_WAIT);
+#ifdef DP_PROFILE
+    const uint32_t core = dp_hart() & 31u;
+    stamp[core].begin = dp_now();
     job.kernel(job.args, &job.team);
+    stamp[core].end = dp_now();
+#else
+    job.kernel(job.args, &job.team);
+#endif
     DP_FENCE();
     arrive(JOIN);
   }
@@ -176,7 +190,13 @@ void dp_fork(uint32_t cores, dp_kernel kernel, const dp_args *args) {
   *dp_reg(EVENT_TRIGGER + 4u * EVENT_FORK) = mask;
   arrive(JOIN);
 #ifdef DP_PROFILE
-  dp_pulp_count.compute += dp_now() - begin;
+  uint32_t first = stamp[0].begin, last = stamp[0].end;
+  for (uint32_t core = 1; core < cores; core++) {
+    if ((int32_t)(stamp[core].begin - first) < 0) first = stamp[core].begin;
+    if ((int32_t)(stamp[core].end - last) > 0) last = stamp[core].end;
+  }
+  dp_pulp_count.compute += last - first;
+  dp_pulp_count.fork_join += dp_now() - begin - (last - first);
   dp_pulp_count.forks++;
 #endif
 }

@@ -58,7 +58,7 @@ void dp_pulp_report(void) {
          U(l->file_bytes));
   printf("\"l2\": {\"files\": %lu, \"file_bytes\": %lu}, \"forks\": %lu, \"steps\": %lu, ", U(l->l2_files), U(l->l2_file_bytes), U(c->forks),
          U(steps));
-  printf("\"cycles\": %lu, \"compute\": %lu, \"wait_l2\": %lu, \"wait_l3\": %lu, ", U(dp_pulp_cycles), U(c->compute), U(c->wait_l2),
-         U(c->wait_l3));
+  printf("\"cycles\": %lu, \"compute\": %lu, \"fork_join\": %lu, \"wait_l2\": %lu, \"wait_l3\": %lu, ", U(dp_pulp_cycles), U(c->compute),
+         U(c->fork_join), U(c->wait_l2), U(c->wait_l3));
   printf("\"stack_free\": {\"worker\": %lu, \"controller\": %lu}}\n", U(dp_pulp_stack_free(0)), U(dp_pulp_stack_free(DP_CONTROLLER)));
 }

@@ -390,7 +390,7 @@ def test_flash_image(tmp_path: Path) -> None:
 
 @needs_gvsoc
 def test_transfers_files_and_barriers(tmp_path: Path) -> None:
-    """The program that tests the SDK's glue on its mock: long commands, far strides, many at once, odd lengths, parts of files, barriers."""
+    """The program that tests the SDK's glue on its mock: long commands, far strides, many at once, odd lengths, files in parts."""
     platform = load("gap9")
     builder, simulator = ChipBuilder(chip_sizes(platform)), Gvsoc(platform)
     project, files = tmp_path / "project", tmp_path / "files"

@@ -1,4 +1,4 @@
-"""What generated code takes of L2: the planner's estimate against the compiled object."""
+"""Code for the chip: what generated code takes of L2 against the planner's estimate, and the stack that kernels take."""
 
 from __future__ import annotations
 
@@ -70,3 +70,19 @@ def test_estimate(tmp_path: Path, graphs: tuple[Path, ...], home: str) -> None:
     arrays = sum(s.size for s in storages if s.content and s.home is Level.L2)
     actual, estimate = allocated(tmp_path / "n.o") - arrays, generated_bytes(compiled.project.programs)
     assert actual <= estimate <= 1.35 * actual + 4096
+
+
+KERNELS = sorted((targets_dir() / "kernels").glob("*.c"))
+FRAME = 400
+"""Bytes of one function's stack frame in a kernel: workers have 704 bytes, and a kernel may call another function."""
+
+
+@pytest.mark.parametrize("source", KERNELS, ids=lambda path: path.stem)
+def test_frames_of_kernels(tmp_path: Path, source: Path) -> None:
+    try:
+        tools = find_toolchain()
+    except ToolMissingError as error:
+        pytest.skip(str(error))
+    include = [f"-I{targets_dir() / folder}" for folder in ("runtime/include", "runtime/pulp", "kernels")]
+    flags = [*FLAGS, "-DDP_L1_BYTES=131072", "-DDP_L3_BYTES=33554432", "-isystem", str(tools.headers), *include]
+    call_tool([tools.clang, *flags, f"-Wframe-larger-than={FRAME}", "-c", str(source), "-o", str(tmp_path / "k.o")])

@@ -155,7 +155,9 @@ def test_an_operator_that_is_wrong_is_named(monkeypatch: pytest.MonkeyPatch) -> 
 KERNELS = CORPUS / "deeploy/Kernels"
 CASES = sorted(str(p.parent.relative_to(KERNELS)) for p in KERNELS.rglob("network.onnx")) if KERNELS.is_dir() else []
 
-KERNEL_RUNS = [(name, home) for name in CASES if "BF16" not in name for home in ("L2", "L3")]
+ODD = ("Integer/ReduceMean",)
+"""Its golden rounds what its graph, which is in floats, does not."""
+KERNEL_RUNS = [(name, home) for name in CASES if "BF16" not in name and name not in ODD for home in ("L2", "L3")]
 
 
 @needs_gvsoc

@@ -169,7 +169,6 @@ def _observed(layout: Layout) -> dict[str, Any]:
         "observed_ios": ios,
         "observed_list": flat,
         "observed_begins": begins,
-        "observed_bytes": [t.bytes for t in tensors],
     }
 
 

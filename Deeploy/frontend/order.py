@@ -61,32 +61,36 @@ def _cycle(node: gs.Node, before: dict[int, list[gs.Node]]) -> Exception:
 
 def _readers_before_updates(graph: gs.Graph) -> dict[int, list[gs.Node]]:
     """By `id` of a node that updates tensors: the other readers of the old values, also through views of them."""
+    readers = readers_of(graph)
+    before: dict[int, list[gs.Node]] = {}
+    for node in graph.nodes:
+        seen = {id(node)}
+        for _, old in updates_of(node):
+            for reader in (r for tensor in with_views(old, readers) for r in readers.get(id(tensor), [])):
+                if id(reader) not in seen:
+                    seen.add(id(reader))
+                    before.setdefault(id(node), []).append(reader)
+    return before
+
+
+def readers_of(graph: gs.Graph) -> dict[int, list[gs.Node]]:
+    """By `id` of a tensor: the nodes that read it, once per slot, in the order of the nodes."""
     readers: dict[int, list[gs.Node]] = {}
-    updating: list[tuple[gs.Node, gs.Variable | gs.Constant]] = []
     for node in graph.nodes:
         for tensor in node.inputs:
             if tensor.name:
                 readers.setdefault(id(tensor), []).append(node)
-        updating += [(node, old) for _, old in updates_of(node)]
-    before: dict[int, list[gs.Node]] = {}
-    for node, old in updating:
-        seen = {id(node)}
-        for reader, _ in readers_through_views(old, readers):
-            if id(reader) not in seen:
-                seen.add(id(reader))
-                before.setdefault(id(node), []).append(reader)
-    return before
+    return readers
 
 
-def readers_through_views(tensor: gs.Tensor, readers: dict[int, list[gs.Node]]) -> Iterator[tuple[gs.Node, gs.Tensor]]:
-    """Every node that reads the tensor or a view of it, with what it reads. readers: nodes by `id` of a tensor."""
-    todo, seen = [tensor], {id(tensor)}
-    while todo:
-        source = todo.pop()
+def with_views(tensor: gs.Tensor, readers: dict[int, list[gs.Node]]) -> list[gs.Tensor]:
+    """The tensor and the results that are views of it, also of views. readers: of the graph."""
+    found, seen = [tensor], {id(tensor)}
+    for source in found:  # grows as views are found
         for reader in readers.get(id(source), []):
-            yield reader, source
             operator = base.find(reader.op, reader.domain or "")
             if operator is not None and operator.view is not View.NONE and reader.inputs[0] is source:
                 fresh = [t for t in reader.outputs if t.name and id(t) not in seen]
                 seen |= {id(t) for t in fresh}
-                todo += fresh
+                found += fresh
+    return found

@@ -13,7 +13,7 @@ import numpy as np
 import onnx_graphsurgeon as gs
 
 from Deeploy.errors import Problem
-from Deeploy.frontend.order import readers_through_views, updates_of
+from Deeploy.frontend.order import readers_of, updates_of, with_views
 
 
 @dataclass(frozen=True)
@@ -56,36 +56,21 @@ def updated_roots(graph: gs.Graph) -> tuple[list[str], list[Problem]]:
                 continue
             roots[id(new)] = root
             names.setdefault(root.name)
-    return list(names), problems + _lost_outputs(graph, roots, updated_by)
+    return list(names), problems + _lost_outputs(graph, updated_by)
 
 
-def _lost_outputs(graph: gs.Graph, roots: dict[int, gs.Tensor], updated_by: dict[int, gs.Node]) -> list[Problem]:
+def _lost_outputs(graph: gs.Graph, updated_by: dict[int, gs.Node]) -> list[Problem]:
     """Graph outputs that would have to show a value which the same call overwrites."""
-    readers: dict[int, list[gs.Node]] = {}
-    for node in graph.nodes:
-        for tensor in node.inputs:
-            readers.setdefault(id(tensor), []).append(node)
-    tensors = {id(t): t for node in graph.nodes for t in node.inputs if id(t) in updated_by}
+    readers = readers_of(graph)
+    outputs = {id(t) for t in graph.outputs}
     problems = []
-    outputs = {id(t): t for t in graph.outputs}
-    for key, tensor in tensors.items():
-        views = [t for reader, _ in readers_through_views(tensor, readers) for t in reader.outputs if id(t) not in roots]
-        reachable = {id(t) for _, t in readers_through_views(tensor, readers)} | {id(tensor)}
-        views = [t for t in views if id(t) in outputs and _is_view_of(t, reachable)]
-        for output in [*views, *([tensor] if key in outputs else [])]:
-            node = updated_by[key]
+    for tensor in {id(t): t for node in graph.nodes for t in node.inputs if id(t) in updated_by}.values():
+        node = updated_by[id(tensor)]
+        for output in (t for t in with_views(tensor, readers) if id(t) in outputs):
             what = f"output '{output.name}' is the value of '{tensor.name}' before it is updated in place"
             remedy = "make the updated value the output"
             problems.append(Problem(what, "the update overwrites it", remedy, node=node.name, operator=node.op))
     return problems
-
-
-def _is_view_of(tensor: gs.Tensor, sources: Collection[int]) -> bool:
-    from Deeploy.operators.base import View, find
-
-    node = tensor.inputs[0]
-    operator = find(node.op, node.domain or "")
-    return operator is not None and operator.view is not View.NONE and id(node.inputs[0]) in sources
 
 
 def make_state(graph: gs.Graph, names: Collection[str]) -> list[State]:

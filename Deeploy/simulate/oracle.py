@@ -12,6 +12,7 @@ from Deeploy.compiler import Graph
 from Deeploy.emit import Call, Script
 from Deeploy.frontend import Model
 from Deeploy.frontend.fixtures import INPUTS, OUTPUTS, mini_batches
+from Deeploy.frontend.source import model_file
 from Deeploy.operators.base import Value, find
 from Deeploy.simulate.evaluate import evaluated
 from Deeploy.simulate.golden import Expected, Golden
@@ -19,10 +20,6 @@ from Deeploy.simulate.training import output_golden, project_golden, step_golden
 from Deeploy.stored import reset_inputs, stored_script
 
 RANDOM_SEED = 20240229
-
-
-def model_file(path: Path) -> Path:
-    return path / "network.onnx" if path.is_dir() else path
 
 
 def golden_of(graphs: Sequence[Graph], models: Sequence[Model], inputs: str) -> Golden:
@@ -113,7 +110,7 @@ def computed(path: Path, model: Model, script: Script) -> Golden:
             raise _NoOracle("it does not know the integer format")
         if model.state:
             raise _NoOracle("the network has state")
-        arrays, source = _onnxruntime(model_file(path), [inputs[t.name] for t in model.graph.inputs]), "onnxruntime"
+        arrays, source = _onnxruntime(model_file(path)[0], [inputs[t.name] for t in model.graph.inputs]), "onnxruntime"
     except _NoOracle as reason:
         source = f"the operators' numpy references on the source graph (not onnxruntime: {reason})"
         return replace(evaluated([model], script), source=source)

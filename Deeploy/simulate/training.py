@@ -48,7 +48,7 @@ def step_golden(path: Path, model: Model, script: Script) -> Golden:
     if outputs is None:
         return golden
     largest = max((_distance(e.array) for e in golden.state), default=0.0)
-    state = [replace(e, tolerance=Tolerance(OWN * _distance(e.array) + NET * largest, 0.0)) for e in golden.state]
+    state = [replace(e, tolerance=_of_gradient(e.array, largest)) for e in golden.state]
     return Golden(script, tuple(outputs), tuple(state), STEP_OUTPUTS)
 
 
@@ -61,12 +61,11 @@ def output_golden(path: Path, model: Model, script: Script) -> Golden:
         before = state.get(updated.get(tensor.name, ""))
         tolerance = None
         if before is not None and array.dtype.kind == "f":
-            tolerance = Tolerance(STORED_CHANGE * _distance(array, before) + ROUNDING * _distance(array), 0.0)
+            tolerance = _of_change(array, before, STORED_CHANGE)
         outputs.append(Expected(0, index, array, tolerance))
     kept = []
     for e in evaluated([model], script).state if state else ():
-        tolerance = Tolerance(STORED_CHANGE * _distance(e.array, state[e.name]) + ROUNDING * _distance(e.array), 0.0)
-        kept.append(ExpectedState(e.name, e.array, tolerance))
+        kept.append(ExpectedState(e.name, e.array, _of_change(e.array, state[e.name], STORED_CHANGE)))
     return Golden(script, tuple(outputs), tuple(kept), OUTPUTS)
 
 
@@ -159,13 +158,21 @@ def _final(script: Script, golden: Golden, nudged: Golden, stored: Mapping[str, 
     for e in golden.state:
         if e.name in stored:
             array = stored[e.name]
-            change = _distance(array, script.state[e.name]) if e.name in script.state else 0.0
-            tolerance = (CHANGE + spread) * change + ROUNDING * _distance(array)
+            tolerance = _of_change(array, script.state.get(e.name, array), CHANGE + spread)
         else:
-            array = e.array
-            tolerance = (OWN + spread) * _distance(array) + NET * largest
-        result.append(ExpectedState(e.name, array, Tolerance(tolerance, 0.0)))
+            array, tolerance = e.array, _of_gradient(e.array, largest, OWN + spread)
+        result.append(ExpectedState(e.name, array, tolerance))
     return tuple(result)
+
+
+def _of_change(array: np.ndarray, before: np.ndarray, part: float) -> Tolerance:
+    """Of a weight: that part of its tensor's largest change, and rounding."""
+    return Tolerance(part * _distance(array, before) + ROUNDING * _distance(array), 0.0)
+
+
+def _of_gradient(array: np.ndarray, largest: float, part: float = OWN) -> Tolerance:
+    """Of a gradient: that part of its tensor's largest value, and a little of the largest of all."""
+    return Tolerance(part * _distance(array) + NET * largest, 0.0)
 
 
 def _distance(a: np.ndarray, b: np.ndarray | float = 0.0) -> float:
@@ -191,6 +198,6 @@ def _step_outputs(folder: Path, model: Model) -> list[Expected] | None:
     largest = max((_distance(stored[n]) for n, g in zip(model.output_names, gradients, strict=True) if g), default=0.0)
     result = []
     for index, (name, gradient) in enumerate(zip(model.output_names, gradients, strict=True)):
-        tolerance = Tolerance(OWN * _distance(stored[name]) + NET * largest, 0.0) if gradient else LOSS_TOLERANCE
+        tolerance = _of_gradient(stored[name], largest) if gradient else LOSS_TOLERANCE
         result.append(Expected(0, index, stored[name], tolerance))
     return result
